@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+
+#ifndef BTRFS_RUST_H
+#define BTRFS_RUST_H
+
+/*
+ * What the C and the Rust parts of btrfs know of each other. bindgen reads this file too, so it
+ * includes nothing of btrfs.
+ */
+
+#include <linux/types.h>
+
+/* Where the C code that Rust replaces is built: instead of it, or beside it to be compared. */
+#if !defined(CONFIG_BTRFS_RUST) || defined(CONFIG_BTRFS_RUST_VERIFY)
+#define BTRFS_C_READ_PATH
+#endif
+
+struct extent_buffer;
+
+/* The values of struct btrfs_path.reada, checked against them in helpers.c. */
+#define BTRFS_RUST_READA_BACK			1
+#define BTRFS_RUST_READA_FORWARD		2
+#define BTRFS_RUST_READA_FORWARD_ALWAYS		3
+
+/* No readahead decision takes more slots: one more than may be looked at without taking them. */
+#define BTRFS_RUST_READA_MAX			33
+
+/* The slots of a node to read ahead, in this order. */
+struct btrfs_rust_reada {
+	u32 count;
+	u16 slots[BTRFS_RUST_READA_MAX];
+};
+
+/* reada.rs */
+void btrfs_rust_reada_for_search(const struct extent_buffer *node, int slot, u8 reada,
+				 u64 objectid, struct btrfs_rust_reada *selected);
+void btrfs_rust_reada_for_move_down(const struct extent_buffer *node, int slot, u64 min_gen,
+				    struct btrfs_rust_reada *selected);
+
+/* The state of share_cache.rs; all zeroes is an empty cache. */
+struct btrfs_rust_share_cache {
+	u64 state[41];
+};
+
+/* The generations that an answer of the sharedness cache is true for. */
+struct btrfs_rust_share_gens {
+	u64 last_snapshot;
+	u64 last_root_drop;
+};
+
+/* share_cache.rs: results are 1 for shared, 0 for not shared, -ENOENT for not known. */
+int btrfs_rust_share_lookup(struct btrfs_rust_share_cache *cache, u64 bytenr, int level,
+			    struct btrfs_rust_share_gens now);
+void btrfs_rust_share_store(struct btrfs_rust_share_cache *cache, u64 bytenr, int level,
+			    bool is_shared, struct btrfs_rust_share_gens now);
+void btrfs_rust_share_end_many_paths(struct btrfs_rust_share_cache *cache, int level, int result,
+				     struct btrfs_rust_share_gens now);
+int btrfs_rust_share_prev_extent(const struct btrfs_rust_share_cache *cache, u64 bytenr);
+void btrfs_rust_share_add_prev_extent(struct btrfs_rust_share_cache *cache, u64 bytenr,
+				      bool is_shared);
+
+/* The state of send_utimes.rs. */
+struct btrfs_rust_dir_utimes {
+	unsigned long state[10];
+};
+
+/* A directory, as send tells them apart. */
+struct btrfs_rust_dir {
+	u64 ino;
+	u64 gen;
+};
+
+/* send_utimes.rs */
+void btrfs_rust_dir_utimes_init(struct btrfs_rust_dir_utimes *utimes);
+void btrfs_rust_dir_utimes_destroy(struct btrfs_rust_dir_utimes *utimes);
+int btrfs_rust_dir_utimes_cache(struct btrfs_rust_dir_utimes *utimes, struct btrfs_rust_dir dir);
+bool btrfs_rust_dir_utimes_next_to_trim(const struct btrfs_rust_dir_utimes *utimes,
+					struct btrfs_rust_dir *dir);
+bool btrfs_rust_dir_utimes_next_to_flush(const struct btrfs_rust_dir_utimes *utimes,
+					 struct btrfs_rust_dir *dir);
+void btrfs_rust_dir_utimes_remove(struct btrfs_rust_dir_utimes *utimes, struct btrfs_rust_dir dir);
+
+/* helpers.c: for C */
+void btrfs_rust_readahead(struct extent_buffer *node, const struct btrfs_rust_reada *selected);
+
+/* helpers.c: for Rust */
+u32 btrfs_rust_node_level(const struct extent_buffer *node);
+u32 btrfs_rust_node_size(const struct extent_buffer *node);
+u32 btrfs_rust_node_nritems(const struct extent_buffer *node);
+u64 btrfs_rust_node_blockptr(const struct extent_buffer *node, u32 slot);
+u64 btrfs_rust_node_generation(const struct extent_buffer *node, u32 slot);
+u64 btrfs_rust_node_objectid(const struct extent_buffer *node, u32 slot);
+bool btrfs_rust_is_cached(const struct extent_buffer *node, u64 bytenr);
+
+#endif

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Repeatable random numbers for the tests.
+
+/// The xorshift64 generator of G. Marsaglia.
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// Starts a sequence; `seed` must not be 0, which the generator would never leave.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// The next number from 0 to `bound` - 1.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+
+#ifndef BTRFS_RUST_VERIFY_H
+#define BTRFS_RUST_VERIFY_H
+
+/*
+ * CONFIG_BTRFS_RUST_VERIFY: the C code that Rust replaces is built too and runs beside it. The C
+ * notes what it would do, Rust's decision is carried out, and both are compared here.
+ */
+
+#include <linux/types.h>
+#include "../ctree.h"
+#include "btrfs_rust.h"
+
+enum btrfs_verify_what {
+	BTRFS_VERIFY_READA_SEARCH,
+	BTRFS_VERIFY_READA_MOVE_DOWN,
+	BTRFS_VERIFY_SHARE_LOOKUP,
+	BTRFS_VERIFY_SHARE_STORE,
+	BTRFS_VERIFY_SHARE_PREV_EXTENT,
+	BTRFS_VERIFY_UTIMES_CACHE,
+	BTRFS_VERIFY_UTIMES_SEND,
+	BTRFS_VERIFY_NR,
+};
+
+/* What the C selects: reada_for_search() has only its path to find this by. */
+struct btrfs_verify_reada {
+	struct btrfs_path path;
+	struct btrfs_rust_reada selected;
+};
+
+/* The utimes commands that one side has sent, in their order. */
+struct btrfs_verify_utimes {
+	u64 count;
+	u64 hash;
+};
+
+void btrfs_verify_count(enum btrfs_verify_what what, bool same);
+void btrfs_verify_skip(enum btrfs_verify_what what);
+bool btrfs_verify_same_reada(const struct btrfs_rust_reada *c, const struct btrfs_rust_reada *rust);
+void btrfs_verify_note_reada(struct btrfs_rust_reada *selected, int slot);
+int btrfs_verify_note_utimes(struct btrfs_verify_utimes *sent, u64 ino, u64 gen);
+int btrfs_verify_init(void);
+void btrfs_verify_exit(void);
+
+#endif

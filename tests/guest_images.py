@@ -1,0 +1,331 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""The part of the whole-kernel tests that runs in the guest: make, read, receive or churn an image."""
+
+import json
+import os
+import random
+import stat
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
+import guest
+
+K = 1024
+MNT = "/mnt/fs"
+# Snapshot and the parent that it is sent against; None is a full send.
+SENDS = [("names1", None), ("names2", None), ("names2", "names1"), ("names3", "names2"), ("names3", "names1"),
+         ("names1", "names3"), ("data1", None), ("data2", "data1"), ("data3", "data1"), ("data1", "data3")]
+
+
+class Names:
+    """A subvolume that is changed at random, the same way each time, with what send finds hard to follow."""
+
+    def __init__(self, root, seed):
+        self.root, self.random = root, random.Random(seed)
+        self.dirs, self.files, self.made = [], [], 0
+
+    def name(self):
+        self.made += 1
+        return f"n{self.made}_{'x' * self.random.randrange(40)}"
+
+    def somewhere(self):
+        return self.random.choice(self.dirs) if self.dirs and self.random.random() < 0.9 else self.root
+
+    def mkdir(self):
+        path = self.somewhere() / self.name()
+        path.mkdir()
+        self.dirs.append(path)
+
+    def create(self):
+        path = self.somewhere() / self.name()
+        kind = self.random.randrange(20)
+        if kind == 0:
+            path.symlink_to("/target/" + self.name())
+        elif kind == 1:
+            os.mkfifo(path)
+        else:
+            path.write_bytes(self.random.randbytes(self.random.choice([0, 10, 900, 1900, 5000, 20000])))
+            if kind == 2:
+                os.setxattr(path, "user.note", self.random.randbytes(300))
+        self.files.append(path)
+
+    def link(self):
+        target = self.somewhere() / self.name()
+        os.link(self.random.choice(self.files), target, follow_symlinks=False)
+        self.files.append(target)
+
+    def moved(self, old, new):
+        """Follow a rename in the paths that are remembered."""
+        def follow(path):
+            return new / path.relative_to(old) if path.is_relative_to(old) else path
+        self.dirs, self.files = [follow(path) for path in self.dirs], [follow(path) for path in self.files]
+
+    def move(self):
+        old = self.random.choice(self.dirs if self.random.random() < 0.4 else self.files)
+        parent = self.somewhere()
+        if parent.is_relative_to(old):
+            return
+        # Often under the name that something else has just had.
+        new = parent / (old.name if self.random.random() < 0.5 else self.name())
+        if new.exists() or new.is_symlink():
+            return
+        old.rename(new)
+        self.moved(old, new)
+
+    def turn_over(self):
+        """Make a directory the child of its own child."""
+        inner = self.random.choice(self.dirs)
+        outer = inner.parent
+        if outer not in self.dirs:
+            return
+        parked = outer.parent / self.name()
+        inner.rename(parked)
+        self.moved(inner, parked)
+        target = parked / outer.name
+        if target.exists():
+            return
+        outer.rename(target)
+        self.moved(outer, target)
+
+    def swap(self):
+        """Exchange the names of two directories."""
+        one, other = self.random.choice(self.dirs), self.random.choice(self.dirs)
+        if one.is_relative_to(other) or other.is_relative_to(one):
+            return
+        parked = self.root / self.name()
+        for old, new in ((one, parked), (other, one), (parked, other)):
+            old.rename(new)
+            self.moved(old, new)
+
+    def remove(self):
+        path = self.files.pop(self.random.randrange(len(self.files)))
+        path.unlink()
+
+    def remove_tree(self):
+        top = self.random.choice(self.dirs)
+        for where, _, names in os.walk(top, topdown=False):
+            for name in names:
+                os.unlink(os.path.join(where, name))
+            os.rmdir(where)
+        self.dirs = [path for path in self.dirs if not path.is_relative_to(top)]
+        self.files = [path for path in self.files if not path.is_relative_to(top)]
+
+    def change(self):
+        path = self.random.choice(self.files)
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return
+        kind = self.random.randrange(4)
+        if kind == 0:
+            os.setxattr(path, "user.note", self.random.randbytes(50))
+        elif kind == 1:
+            path.chmod(0o600)
+            os.chown(path, 1000, 1001)
+        elif kind == 2:
+            os.truncate(path, self.random.randrange(8000))
+        else:
+            path.write_bytes(self.random.randbytes(self.random.randrange(9000)))
+
+    def populate(self, dirs, files):
+        for _ in range(dirs):
+            self.mkdir()
+        for _ in range(files):
+            self.create()
+        # One inode with names in far more than 64 directories.
+        for number in range(150):
+            os.link(self.files[0], self.root / self.dirs[number] / "everywhere", follow_symlinks=False)
+            self.files.append(self.dirs[number] / "everywhere")
+
+    def disturb(self, count):
+        actions = [self.mkdir, self.create, self.create, self.link, self.move, self.move, self.turn_over, self.swap,
+                   self.remove, self.remove, self.change, self.change]
+        for number in range(count):
+            self.random.choice(actions)()
+            if number % 200 == 199:
+                self.remove_tree()
+
+
+def make_data(root, chance, snapshots):
+    """Files whose extents are of all kinds, with snapshots in between."""
+    def write(path, count, step, size):
+        with open(path, "ab+" if path.exists() else "wb", buffering=0) as file:
+            for number in range(count):
+                os.pwrite(file.fileno(), chance.randbytes(size), number * step)
+                if number % 8 == 7:
+                    os.fsync(file.fileno())
+
+    for number in range(4):
+        write(root / f"pieces{number}", 600, 64 * K, 16 * K)
+        write(root / f"dense{number}", 400, 8 * K, 8 * K)
+    os.sync()
+    with open(root / "prealloc", "wb") as file:
+        guest.fallocate(file, guest.FALLOC_KEEP_SIZE, 0, 8 * K * K)
+        for number in range(0, 100, 3):
+            os.pwrite(file.fileno(), chance.randbytes(4 * K), number * 64 * K)
+            os.fsync(file.fileno())
+    (root / "squeezed").touch()
+    os.setxattr(root / "squeezed", "btrfs.compression", b"zstd")
+    (root / "squeezed").write_bytes(b"compress me " * 300_000)
+    (root / "inline").write_bytes(b"tail" * 100)
+    guest.snapshot(root, snapshots / "data1")
+
+    for number in range(2):
+        with open(root / f"pieces{number}", "rb+") as file:
+            for _ in range(150):
+                os.pwrite(file.fileno(), chance.randbytes(4 * K), chance.randrange(9000) * 4 * K)
+                os.fsync(file.fileno())
+            guest.fallocate(file, guest.FALLOC_KEEP_SIZE | guest.FALLOC_PUNCH_HOLE, 5000 * K, 3000 * K)
+            # Within one file: several items then refer to one extent.
+            for _ in range(100):
+                guest.clone_range(file, chance.randrange(100) * 64 * K, 16 * K, file, (700 + chance.randrange(300)) * 64 * K)
+    with open(root / "pieces2", "rb") as source:
+        for number in range(20):
+            with open(root / f"clone{number}", "wb") as target:
+                guest.clone_range(source, number * 1024 * K, 2048 * K, target, 0)
+    guest.snapshot(root, snapshots / "gone")
+    write(root / "dense1", 100, 32 * K, 4 * K)
+    guest.snapshot(root, snapshots / "data2")
+    guest.run("btrfs", "subvolume", "delete", "-c", snapshots / "gone")
+    guest.run("btrfs", "subvolume", "sync", snapshots)
+    with open(root / "prealloc", "rb+") as file:
+        os.pwrite(file.fileno(), chance.randbytes(256 * K), 3000 * K)
+    write(root / "young", 300, 16 * K, 8 * K)
+    os.unlink(root / "clone3")
+    guest.snapshot(root, snapshots / "data3")
+
+
+def make(device, nodesize):
+    """Make the image that all kernels read."""
+    guest.mkfs(device, "-n", nodesize, "-O", "^no-holes" if nodesize == "4096" else "no-holes")
+    top = guest.mount(device, MNT, "max_inline=2048,commit=1000")
+    for name in ("names", "data"):
+        guest.run("btrfs", "subvolume", "create", top / name)
+    names = Names(top / "names", 1)
+    names.populate(300, 3000)
+    guest.snapshot(top / "names", top / "names1")
+    names.disturb(2500)
+    # The last inodes go, and after the next mount their numbers are given to new ones.
+    last = [names.root / f"last{number}" for number in range(40)]
+    for path in last:
+        path.mkdir()
+    guest.snapshot(top / "names", top / "names2")
+    for path in last:
+        path.rmdir()
+    guest.umount(MNT)
+    guest.mount(device, MNT, "max_inline=2048,commit=1000")
+    for _ in range(40):
+        names.mkdir()
+        names.create()
+    names.disturb(1500)
+    guest.snapshot(top / "names", top / "names3")
+    make_data(top / "data", random.Random(2), top)
+    guest.umount(MNT)
+
+
+def fiemaps(top):
+    """The extents of every regular file below `top`, by path."""
+    found = {}
+    for where, _, names in sorted(os.walk(top)):
+        for name in sorted(names):
+            path = os.path.join(where, name)
+            if stat.S_ISREG(os.lstat(path).st_mode):
+                found[os.path.relpath(path, top)] = guest.fiemap(path)
+    return found
+
+
+def read(device, output):
+    """Send and map everything; write what came out to the file `output`, the streams beside it if asked for."""
+    keep = os.environ.get("KEEP")
+    result = {"sends": {}, "kernel": os.uname().release}
+    top = guest.mount(device, MNT, "ro")
+    for snap, parent in SENDS:
+        guest.drop_caches()
+        stream = f"{keep}/{snap}-{parent}" if keep else None
+        digest, size, _ = guest.send(top / snap, parent and top / parent, keep=stream)
+        result["sends"][f"{snap}-{parent}"] = [digest, size]
+        # A second time with everything cached, and with the newest protocol.
+        digest, size, _ = guest.send(top / snap, parent and top / parent, ["--proto", "2", "--compressed-data"])
+        result["sends"][f"{snap}-{parent}-v2"] = [digest, size]
+    guest.drop_caches()
+    result["fiemap"] = fiemaps(top)
+    guest.umount(MNT)
+    finish(result, output)
+
+
+def churn(device, output):
+    """Map files between making and deleting snapshots, writing and reflinking."""
+    chance = random.Random(3)
+    top = guest.mount(device, MNT, "max_inline=2048,commit=1000")
+    result = {"fiemap": {"start": fiemaps(top / "data")}}
+    for turn in range(6):
+        guest.snapshot(top / "data", top / f"turn{turn}")
+        result["fiemap"][f"snapshot {turn}"] = fiemaps(top / "data")
+        with open(top / f"data/pieces{turn % 4}", "rb+") as file:
+            for _ in range(30):
+                os.pwrite(file.fileno(), chance.randbytes(4 * K), chance.randrange(9000) * 4 * K)
+            os.fsync(file.fileno())
+            guest.clone_range(file, 0, 16 * K, file, (1100 + turn) * 64 * K)
+        result["fiemap"][f"write {turn}"] = fiemaps(top / "data")
+        if turn % 2:
+            guest.run("btrfs", "subvolume", "delete", "-c", top / f"turn{turn - 1}")
+            result["fiemap"][f"delete {turn}"] = fiemaps(top / "data")
+            guest.run("btrfs", "subvolume", "sync", top)
+            result["fiemap"][f"cleaned {turn}"] = fiemaps(top / "data")
+    guest.umount(MNT)
+    finish(result, output)
+
+
+def describe(top):
+    """Content and metadata of every file below `top`; hard links by the path that comes first."""
+    import hashlib
+    tree, first = {}, {}
+    for where, dirs, names in os.walk(top):
+        dirs.sort()
+        for name in sorted(["", *names, *(name for name in dirs if os.path.islink(os.path.join(where, name)))]):
+            path = os.path.join(where, name) if name else where
+            info, rel = os.lstat(path), os.path.relpath(path, top)
+            entry = [stat.filemode(info.st_mode), info.st_uid, info.st_gid, info.st_mtime_ns,
+                     {key: os.getxattr(path, key, follow_symlinks=False).hex()
+                      for key in os.listxattr(path, follow_symlinks=False)}]
+            if stat.S_ISREG(info.st_mode):
+                entry += [info.st_size, info.st_nlink, first.setdefault(info.st_ino, rel)]
+                entry.append(hashlib.sha256(Path(path).read_bytes()).hexdigest())
+            elif stat.S_ISLNK(info.st_mode):
+                entry.append(os.readlink(path))
+            tree[rel] = entry
+    return tree
+
+
+def receive(device, second, streams):
+    """Receive the streams of both chains into `second` and compare with what was sent."""
+    top = guest.mount(device, MNT, "ro")
+    guest.mkfs(second)
+    copy = guest.mount(second, "/mnt/copy")
+    for snap, parent in (("names1", None), ("names2", "names1"), ("names3", "names2"),
+                         ("data1", None), ("data2", "data1"), ("data3", "data1")):
+        guest.run("btrfs", "receive", "-f", f"{streams}/{snap}-{parent}", copy)
+        sent, received = describe(top / snap), describe(copy / snap)
+        if sent != received:
+            differ = [path for path in sent.keys() | received.keys() if sent.get(path) != received.get(path)]
+            path = min(differ)
+            sys.exit(f"{snap}: {len(differ)} paths differ, first {path}: {sent.get(path)} {received.get(path)}")
+        print(f"{snap}: {len(sent)} paths equal")
+    guest.umount("/mnt/copy")
+    guest.umount(MNT)
+
+
+def finish(result, output):
+    """Write the result, with VERIFY's counters where the kernel has them."""
+    counters = Path("/sys/kernel/debug/btrfs_rust_verify")
+    if counters.exists():
+        result["verify"] = {line.split()[0]: dict(zip(line.split()[1::2], map(int, line.split()[2::2])))
+                            for line in counters.read_text().splitlines()}
+    Path(output).write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    started = time.monotonic()
+    {"make": make, "read": read, "churn": churn, "receive": receive}[sys.argv[1]](*sys.argv[2:])
+    print(f"{sys.argv[1]}: {time.monotonic() - started:.1f} s")
