@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """The part of the whole-kernel tests that runs in the guest: make, read, receive or churn an image."""
 
+import hashlib
 import json
 import os
 import random
+import shutil
 import stat
 import sys
 import time
@@ -20,11 +22,19 @@ SENDS = [("names1", None), ("names2", None), ("names2", "names1"), ("names3", "n
          ("names1", "names3"), ("data1", None), ("data2", "data1"), ("data3", "data1"), ("data1", "data3")]
 
 
+def write(path, content):
+    with open(path, "wb") as file:
+        file.write(content)
+
+
 class Names:
-    """A subvolume that is changed at random, the same way each time, with what send finds hard to follow."""
+    """A subvolume that is changed at random, the same way each time, with what send finds hard to follow.
+
+    Paths are strings that start with `root` and end without a slash.
+    """
 
     def __init__(self, root, seed):
-        self.root, self.random = root, random.Random(seed)
+        self.root, self.random = str(root), random.Random(seed)
         self.dirs, self.files, self.made = [], [], 0
 
     def name(self):
@@ -32,101 +42,89 @@ class Names:
         return f"n{self.made}_{'x' * self.random.randrange(40)}"
 
     def somewhere(self):
-        return self.random.choice(self.dirs) if self.dirs and self.random.random() < 0.9 else self.root
+        """A path that is not there yet."""
+        parent = self.random.choice(self.dirs) if self.dirs and self.random.random() < 0.9 else self.root
+        return f"{parent}/{self.name()}"
 
     def mkdir(self):
-        path = self.somewhere() / self.name()
-        path.mkdir()
-        self.dirs.append(path)
+        self.dirs.append(self.somewhere())
+        os.mkdir(self.dirs[-1])
 
     def create(self):
-        path = self.somewhere() / self.name()
+        path = self.somewhere()
         kind = self.random.randrange(20)
         if kind == 0:
-            path.symlink_to("/target/" + self.name())
+            os.symlink("/target/" + self.name(), path)
         elif kind == 1:
             os.mkfifo(path)
         else:
-            path.write_bytes(self.random.randbytes(self.random.choice([0, 10, 900, 1900, 5000, 20000])))
+            write(path, self.random.randbytes(self.random.choice([0, 10, 900, 1900, 5000, 20000])))
             if kind == 2:
                 os.setxattr(path, "user.note", self.random.randbytes(300))
         self.files.append(path)
 
     def link(self):
-        target = self.somewhere() / self.name()
-        os.link(self.random.choice(self.files), target, follow_symlinks=False)
-        self.files.append(target)
+        self.files.append(self.somewhere())
+        os.link(self.random.choice(self.files[:-1]), self.files[-1], follow_symlinks=False)
 
-    def moved(self, old, new):
-        """Follow a rename in the paths that are remembered."""
-        def follow(path):
-            return new / path.relative_to(old) if path.is_relative_to(old) else path
-        self.dirs, self.files = [follow(path) for path in self.dirs], [follow(path) for path in self.files]
+    def rename(self, old, new):
+        """Rename, unless there is something already, and follow it in the paths that are remembered."""
+        if os.path.lexists(new) or f"{new}/".startswith(f"{old}/"):
+            return
+        os.rename(old, new)
+        for paths in (self.dirs, self.files):
+            for number, path in enumerate(paths):
+                if path == old or path.startswith(f"{old}/"):
+                    paths[number] = new + path[len(old):]
 
     def move(self):
-        old = self.random.choice(self.dirs if self.random.random() < 0.4 else self.files)
-        parent = self.somewhere()
-        if parent.is_relative_to(old):
-            return
-        # Often under the name that something else has just had.
-        new = parent / (old.name if self.random.random() < 0.5 else self.name())
-        if new.exists() or new.is_symlink():
-            return
-        old.rename(new)
-        self.moved(old, new)
+        old, new = self.random.choice(self.dirs if self.random.random() < 0.4 else self.files), self.somewhere()
+        if self.random.random() < 0.5:
+            # Often under the name that something else has just had.
+            new = f"{os.path.dirname(new)}/{os.path.basename(old)}"
+        self.rename(old, new)
 
     def turn_over(self):
         """Make a directory the child of its own child."""
         inner = self.random.choice(self.dirs)
-        outer = inner.parent
-        if outer not in self.dirs:
-            return
-        parked = outer.parent / self.name()
-        inner.rename(parked)
-        self.moved(inner, parked)
-        target = parked / outer.name
-        if target.exists():
-            return
-        outer.rename(target)
-        self.moved(outer, target)
+        outer = os.path.dirname(inner)
+        if outer != self.root:
+            parked = f"{os.path.dirname(outer)}/{self.name()}"
+            self.rename(inner, parked)
+            self.rename(outer, f"{parked}/{os.path.basename(outer)}")
 
     def swap(self):
         """Exchange the names of two directories."""
         one, other = self.random.choice(self.dirs), self.random.choice(self.dirs)
-        if one.is_relative_to(other) or other.is_relative_to(one):
-            return
-        parked = self.root / self.name()
-        for old, new in ((one, parked), (other, one), (parked, other)):
-            old.rename(new)
-            self.moved(old, new)
+        if not f"{one}/".startswith(f"{other}/") and not f"{other}/".startswith(f"{one}/"):
+            parked = f"{self.root}/{self.name()}"
+            self.rename(one, parked)
+            self.rename(other, one)
+            self.rename(parked, other)
 
     def remove(self):
-        path = self.files.pop(self.random.randrange(len(self.files)))
-        path.unlink()
+        os.unlink(self.files.pop(self.random.randrange(len(self.files))))
 
     def remove_tree(self):
         top = self.random.choice(self.dirs)
-        for where, _, names in os.walk(top, topdown=False):
-            for name in names:
-                os.unlink(os.path.join(where, name))
-            os.rmdir(where)
-        self.dirs = [path for path in self.dirs if not path.is_relative_to(top)]
-        self.files = [path for path in self.files if not path.is_relative_to(top)]
+        shutil.rmtree(top)
+        self.dirs = [path for path in self.dirs if not f"{path}/".startswith(f"{top}/")]
+        self.files = [path for path in self.files if not path.startswith(f"{top}/")]
 
     def change(self):
         path = self.random.choice(self.files)
-        if not stat.S_ISREG(path.lstat().st_mode):
+        if not stat.S_ISREG(os.lstat(path).st_mode):
             return
         kind = self.random.randrange(4)
         if kind == 0:
             os.setxattr(path, "user.note", self.random.randbytes(50))
         elif kind == 1:
-            path.chmod(0o600)
+            os.chmod(path, 0o600)
             os.chown(path, 1000, 1001)
         elif kind == 2:
             os.truncate(path, self.random.randrange(8000))
         else:
-            path.write_bytes(self.random.randbytes(self.random.randrange(9000)))
+            write(path, self.random.randbytes(self.random.randrange(9000)))
 
     def populate(self, dirs, files):
         for _ in range(dirs):
@@ -134,9 +132,9 @@ class Names:
         for _ in range(files):
             self.create()
         # One inode with names in far more than 64 directories.
-        for number in range(150):
-            os.link(self.files[0], self.root / self.dirs[number] / "everywhere", follow_symlinks=False)
-            self.files.append(self.dirs[number] / "everywhere")
+        for directory in self.dirs[:150]:
+            os.link(self.files[0], f"{directory}/everywhere", follow_symlinks=False)
+            self.files.append(f"{directory}/everywhere")
 
     def disturb(self, count):
         actions = [self.mkdir, self.create, self.create, self.link, self.move, self.move, self.turn_over, self.swap,
@@ -149,16 +147,17 @@ class Names:
 
 def make_data(root, chance, snapshots):
     """Files whose extents are of all kinds, with snapshots in between."""
-    def write(path, count, step, size):
-        with open(path, "ab+" if path.exists() else "wb", buffering=0) as file:
-            for number in range(count):
-                os.pwrite(file.fileno(), chance.randbytes(size), number * step)
-                if number % 8 == 7:
-                    os.fsync(file.fileno())
+    def pieces(name, count, step, size):
+        handle = os.open(root / name, os.O_CREAT | os.O_WRONLY, 0o644)
+        for number in range(count):
+            os.pwrite(handle, chance.randbytes(size), number * step)
+            if number % 8 == 7:
+                os.fsync(handle)
+        os.close(handle)
 
     for number in range(4):
-        write(root / f"pieces{number}", 600, 64 * K, 16 * K)
-        write(root / f"dense{number}", 400, 8 * K, 8 * K)
+        pieces(f"pieces{number}", 600, 64 * K, 16 * K)
+        pieces(f"dense{number}", 400, 8 * K, 8 * K)
     os.sync()
     with open(root / "prealloc", "wb") as file:
         guest.fallocate(file, guest.FALLOC_KEEP_SIZE, 0, 8 * K * K)
@@ -185,13 +184,13 @@ def make_data(root, chance, snapshots):
             with open(root / f"clone{number}", "wb") as target:
                 guest.clone_range(source, number * 1024 * K, 2048 * K, target, 0)
     guest.snapshot(root, snapshots / "gone")
-    write(root / "dense1", 100, 32 * K, 4 * K)
+    pieces("dense1", 100, 32 * K, 4 * K)
     guest.snapshot(root, snapshots / "data2")
     guest.run("btrfs", "subvolume", "delete", "-c", snapshots / "gone")
     guest.run("btrfs", "subvolume", "sync", snapshots)
     with open(root / "prealloc", "rb+") as file:
         os.pwrite(file.fileno(), chance.randbytes(256 * K), 3000 * K)
-    write(root / "young", 300, 16 * K, 8 * K)
+    pieces("young", 300, 16 * K, 8 * K)
     os.unlink(root / "clone3")
     guest.snapshot(root, snapshots / "data3")
 
@@ -207,12 +206,12 @@ def make(device, nodesize):
     guest.snapshot(top / "names", top / "names1")
     names.disturb(2500)
     # The last inodes go, and after the next mount their numbers are given to new ones.
-    last = [names.root / f"last{number}" for number in range(40)]
+    last = [f"{names.root}/last{number}" for number in range(40)]
     for path in last:
-        path.mkdir()
+        os.mkdir(path)
     guest.snapshot(top / "names", top / "names2")
     for path in last:
-        path.rmdir()
+        os.rmdir(path)
     guest.umount(MNT)
     guest.mount(device, MNT, "max_inline=2048,commit=1000")
     for _ in range(40):
@@ -279,7 +278,6 @@ def churn(device, output):
 
 def describe(top):
     """Content and metadata of every file below `top`; hard links by the path that comes first."""
-    import hashlib
     tree, first = {}, {}
     for where, dirs, names in os.walk(top):
         dirs.sort()

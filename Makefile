@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# The one entry point; `make help` lists the targets. Nothing here builds in the source tree: all that
+# is downloaded or built is in $(BUILD), `build` unless set.
+
+export BUILD ?= $(CURDIR)/build
+export CACHE ?= $(BUILD)/cache
+export KDIR
+export TOOLCHAIN
+
+ENV := scripts/env
+UM := um-c um-rust um-verify
+
+.PHONY: help demo check kernels kunit style apply series shell clean
+.DEFAULT_GOAL := help
+
+help:			## Show this list
+	@echo 'make TARGET [KDIR=/path/to/linux] [TOOLCHAIN=host] [BUILD=directory] [CACHE=directory]'
+	@echo
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo:			## Run the three jobs with the C and the Rust kernel and compare (FULL=1: the seeds' sizes)
+	@$(ENV) scripts/build um-c um-rust
+	@$(ENV) scripts/demo $(if $(FULL),--full)
+
+check:			## Run all tests
+	@$(ENV) scripts/build $(UM) x86_64-module
+	@$(ENV) scripts/vm --probe-kvm x86_64-module
+	@$(ENV) python3 -m pytest tests
+
+kernels:		## Build the UML kernels: C, Rust, and both compared with each other
+	@$(ENV) scripts/build $(UM)
+
+kunit:			## Run the KUnit suites on UML
+	@$(ENV) python3 -m pytest tests/test_kunit.py -k um
+
+style:			## Check the formatting and the patches
+	@$(ENV) python3 -m pytest tests/test_style.py
+
+apply:			## Put the overlay and the patches into your own tree, KDIR
+	@$(ENV) scripts/tree apply
+
+series:			## Write a series for `git am` to $(BUILD)/series
+	@$(ENV) scripts/tree series
+
+shell:			## Enter the toolchain root
+	@$(ENV) bash
+
+clean:			## Remove all that was built, but not the downloads
+	@find $(BUILD) -mindepth 1 -maxdepth 1 ! -path $(CACHE) -exec rm -rf {} +

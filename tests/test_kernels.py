@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The C, the Rust and the VERIFY kernel do the same on the same image."""
+
+import functools
+import json
+import os
+import shutil
+
+import pytest
+
+from conftest import BUILD, SRC, output_of
+
+GUEST = SRC / "tests/guest_images.py"
+NODESIZES = (4096, 16384, 65536)
+WORK = BUILD / "tests"
+
+
+def vm(flavour, *command, disks):
+    """Run a part of guest_images.py in a kernel."""
+    options = [part for disk in disks for part in ("--disk", disk)]
+    return output_of(SRC / "scripts/vm", *options, flavour, "--", *command)
+
+
+def blank(name):
+    """A new, empty disk image."""
+    image = WORK / name
+    image.unlink(missing_ok=True)
+    with open(image, "wb") as file:
+        file.truncate(4 << 30)
+    return image
+
+
+@functools.cache
+def image(nodesize):
+    """The image that all kernels read, made by the C kernel."""
+    WORK.mkdir(exist_ok=True)
+    disk = blank(f"image-{nodesize}")
+    vm("um-c", GUEST, "make", "/dev/ubdb", nodesize, disks=[disk])
+    return disk
+
+
+@functools.cache
+def result(flavour, job, nodesize):
+    """What a job of guest_images.py finds in a kernel, on a copy of the image."""
+    disk, output = WORK / f"copy-{flavour}", WORK / f"{flavour}-{job}-{nodesize}.json"
+    output_of("cp", "--sparse=always", "--reflink=auto", image(nodesize), disk)
+    environment = []
+    if (flavour, job) == ("um-c", "read"):
+        shutil.rmtree(streams(nodesize), ignore_errors=True)
+        streams(nodesize).mkdir()
+        environment = ["env", f"KEEP={streams(nodesize)}"]
+    vm(flavour, *environment, GUEST, job, "/dev/ubdb", output, disks=[disk])
+    disk.unlink()
+    return json.loads(output.read_text())
+
+
+def streams(nodesize):
+    """Where the C kernel's streams are kept."""
+    return WORK / f"streams-{nodesize}"
+
+
+@pytest.mark.parametrize("flavour", ["um-rust", "um-verify"])
+@pytest.mark.parametrize("nodesize", NODESIZES)
+def test_streams_are_equal(nodesize, flavour):
+    expected = result("um-c", "read", nodesize)["sends"]
+    assert len(expected) == 20 and all(size > 1000 for _, size in expected.values())
+    assert result(flavour, "read", nodesize)["sends"] == expected
+
+
+@pytest.mark.parametrize("flavour", ["um-rust", "um-verify"])
+@pytest.mark.parametrize("nodesize", NODESIZES)
+def test_fiemaps_are_equal(nodesize, flavour):
+    expected = result("um-c", "read", nodesize)["fiemap"]
+    flags = [extent[3] for extents in expected.values() for extent in extents]
+    # Shared, not shared, compressed, inline and unwritten ones, or the image does not test much.
+    assert len(flags) > 20_000 and len(set(flags)) > 8
+    assert result(flavour, "read", nodesize)["fiemap"] == expected
+
+
+@pytest.mark.parametrize("flavour", ["um-rust", "um-verify"])
+@pytest.mark.parametrize("nodesize", NODESIZES)
+def test_fiemaps_are_equal_while_snapshots_come_and_go(nodesize, flavour):
+    expected = result("um-c", "churn", nodesize)["fiemap"]
+    assert len({json.dumps(extents) for extents in expected.values()}) > 10
+    assert result(flavour, "churn", nodesize)["fiemap"] == expected
+
+
+@pytest.mark.parametrize("nodesize", NODESIZES)
+def test_receiving_gives_what_was_sent(nodesize):
+    result("um-c", "read", nodesize)
+    disks = [image(nodesize), blank("received")]
+    said = vm("um-rust", GUEST, "receive", "/dev/ubdb", "/dev/ubdc", streams(nodesize), disks=disks)
+    assert said.count("paths equal") == 6
+    os.unlink(disks[1])
+
+
+def test_verify_compared_much_and_saw_no_difference():
+    counts = {}
+    for job in ("read", "churn"):
+        for nodesize in NODESIZES:
+            for what, numbers in result("um-verify", job, nodesize)["verify"].items():
+                for kind, number in numbers.items():
+                    counts[what, kind] = counts.get((what, kind), 0) + number
+    print(counts)
+    for (what, kind), number in counts.items():
+        if kind == "compared":
+            assert number > 1000, what
+        else:
+            assert number == 0, (what, kind)
+    assert sum(number for (_, kind), number in counts.items() if kind == "compared") > 300_000
