@@ -4,9 +4,11 @@
 import ctypes
 import fcntl
 import hashlib
+import json
 import os
 import struct
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -16,6 +18,11 @@ FIEMAP_FLAG_SYNC = 1
 FIEMAP_EXTENT_LAST = 1
 FALLOC_KEEP_SIZE = 1
 FALLOC_PUNCH_HOLE = 2
+
+# struct fiemap: start, length, flags, mapped extents, room for extents.
+FIEMAP = struct.Struct("=QQLLLL")
+# struct fiemap_extent: logical, physical, length, flags.
+EXTENT = struct.Struct("=QQQ16xL12x")
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -72,24 +79,31 @@ def send(snap, parent=None, options=(), keep=None):
     return digest.hexdigest(), size, time.monotonic() - start
 
 
-def fiemap(path, batch=512):
-    """All extents of a file: (logical, physical, length, flags), asked for `batch` at a time."""
-    extents, start = [], 0
-    header, extent = struct.Struct("=QQLLLL"), struct.Struct("=QQQ16xL12x")
-    buffer = bytearray(header.size + batch * extent.size)
+def fiemap_batches(path, batch=512):
+    """FIEMAP calls for all extents of a file, `batch` at a time; yields how many came and the buffer they are in."""
+    start = 0
+    buffer = bytearray(FIEMAP.size + batch * EXTENT.size)
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         while True:
-            header.pack_into(buffer, 0, start, 2**64 - 1 - start, FIEMAP_FLAG_SYNC, 0, batch, 0)
+            FIEMAP.pack_into(buffer, 0, start, 2**64 - 1 - start, FIEMAP_FLAG_SYNC, 0, batch, 0)
             fcntl.ioctl(handle, FS_IOC_FIEMAP, buffer)
-            count = header.unpack_from(buffer)[3]
-            for number in range(count):
-                extents.append(extent.unpack_from(buffer, header.size + number * extent.size))
-            if not count or extents[-1][3] & FIEMAP_EXTENT_LAST:
-                return extents
-            start = extents[-1][0] + extents[-1][2]
+            count = FIEMAP.unpack_from(buffer)[3]
+            yield count, buffer
+            if not count:
+                return
+            last = EXTENT.unpack_from(buffer, FIEMAP.size + (count - 1) * EXTENT.size)
+            if last[3] & FIEMAP_EXTENT_LAST:
+                return
+            start = last[0] + last[2]
     finally:
         os.close(handle)
+
+
+def fiemap(path):
+    """All extents of a file: (logical, physical, length, flags)."""
+    return [EXTENT.unpack_from(buffer, FIEMAP.size + number * EXTENT.size)
+            for count, buffer in fiemap_batches(path) for number in range(count)]
 
 
 def clone_range(source, source_offset, length, target, target_offset):
@@ -116,3 +130,24 @@ def fill(directory, first, last, size, sync_every=1000):
             made += 1
             if made % sync_every == 0:
                 os.sync()
+
+
+def workload(make, run, jobs):
+    """The command line of a workload: `make DEVICE SIZE` or `run DEVICE`, which prints a sample of each job as JSON.
+
+    A job is run twice, with nothing cached and then with everything; `run` gets the mounted filesystem and a job's
+    value and returns the time in seconds and what must be the same in every kernel.
+    """
+    verb, device, *size = sys.argv[1:]
+    if verb == "make":
+        make(device, int(size[0]))
+        return
+    samples = {}
+    for name, job in jobs.items():
+        top = mount(device, "/mnt/fs", "ro")
+        drop_caches()
+        for state in ("cold", "warm"):
+            seconds, result = run(top, job)
+            samples[f"{name}, {state}"] = {"seconds": seconds, "result": result}
+        umount(top)
+    print(json.dumps(samples))

@@ -33,10 +33,7 @@ use crate::{
 mod bindings {
     use kernel::ffi;
 
-    include!(concat!(
-        env!("OBJTREE"),
-        "/fs/btrfs/rust/bindings.rs"
-    ));
+    include!(concat!(env!("OBJTREE"), "/fs/btrfs/rust/bindings.rs"));
 }
 
 /// Checks that the functions have the types that `btrfs_rust.h` promises to C.

@@ -85,12 +85,16 @@ impl Lru {
 
     /// The least recently used key; `btrfs_lru_cache_lru_entry()`.
     pub(crate) fn oldest(&self) -> Option<Key> {
-        self.entries.get(self.oldest as usize).map(|entry| entry.key)
+        self.entries
+            .get(self.oldest as usize)
+            .map(|entry| entry.key)
     }
 
     /// The most recently used key.
     pub(crate) fn newest(&self) -> Option<Key> {
-        self.entries.get(self.newest as usize).map(|entry| entry.key)
+        self.entries
+            .get(self.newest as usize)
+            .map(|entry| entry.key)
     }
 
     /// Makes `key` the most recently used one if it is there, and says whether it is;

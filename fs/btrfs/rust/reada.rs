@@ -280,7 +280,10 @@ mod tests {
         }
         // Each is near to the one before it, but not to the target.
         let children = [(0, 1, 1), (SZ_64K as u64, 1, 1), (2 * SZ_64K as u64, 1, 1)];
-        assert_eq!(&selected(&leaves(&children), 0, Mode::Forward, 0)?[..], &[1]);
+        assert_eq!(
+            &selected(&leaves(&children), 0, Mode::Forward, 0)?[..],
+            &[1]
+        );
         Ok(())
     }
 
@@ -400,13 +403,21 @@ mod tests {
         let mut children = [(0, 0, 0); 80];
         for _ in 0..5000 {
             for child in children.iter_mut() {
-                *child = (MIDDLE + random.below(48) * 4096, 1, 1 + random.below(20) / 19);
+                *child = (
+                    MIDDLE + random.below(48) * 4096,
+                    1,
+                    1 + random.below(20) / 19,
+                );
             }
             let count = 1 + random.below(80) as usize;
             let mode = [Mode::Back, Mode::Forward, Mode::ForwardAlways][random.below(3) as usize];
             let node = Children {
                 nodesize: 4096 << random.below(5),
-                level: if mode == Mode::ForwardAlways { 1 + random.below(2) as u32 } else { 1 },
+                level: if mode == Mode::ForwardAlways {
+                    1 + random.below(2) as u32
+                } else {
+                    1
+                },
                 ..leaves(&children[..count])
             };
             let slot = random.below(count as u64) as u32;

@@ -49,10 +49,21 @@ bool btrfs_verify_same_reada(const struct btrfs_rust_reada *c, const struct btrf
 }
 
 /* Stands for btrfs_readahead_node_child() in the C code. */
-void btrfs_verify_note_reada(struct btrfs_rust_reada *selected, int slot)
+void btrfs_verify_note_reada(struct btrfs_rust_reada *selected, const struct extent_buffer *node,
+			     int slot)
 {
 	if (!WARN_ON_ONCE(selected->count >= BTRFS_RUST_READA_MAX))
 		selected->slots[selected->count++] = slot;
+}
+
+/* The same in reada_for_search(), whose @path is part of a struct btrfs_verify_reada. */
+void btrfs_verify_note_search(const struct btrfs_path *path, const struct extent_buffer *node,
+			      int slot)
+{
+	struct btrfs_verify_reada *c;
+
+	c = container_of((struct btrfs_path *)path, struct btrfs_verify_reada, path);
+	btrfs_verify_note_reada(&c->selected, node, slot);
 }
 
 /* Stands for send_utimes() in the C code. Returns 0, as a command that could be sent. */

@@ -38,7 +38,10 @@ struct btrfs_verify_utimes {
 void btrfs_verify_count(enum btrfs_verify_what what, bool same);
 void btrfs_verify_skip(enum btrfs_verify_what what);
 bool btrfs_verify_same_reada(const struct btrfs_rust_reada *c, const struct btrfs_rust_reada *rust);
-void btrfs_verify_note_reada(struct btrfs_rust_reada *selected, int slot);
+void btrfs_verify_note_reada(struct btrfs_rust_reada *selected, const struct extent_buffer *node,
+			     int slot);
+void btrfs_verify_note_search(const struct btrfs_path *path, const struct extent_buffer *node,
+			      int slot);
 int btrfs_verify_note_utimes(struct btrfs_verify_utimes *sent, u64 ino, u64 gen);
 int btrfs_verify_init(void);
 void btrfs_verify_exit(void);

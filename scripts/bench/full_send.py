@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Seeds 000 and 001: full send of many small files, whose data is inline in the tree. The size is in files."""
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import guest
+
+
+def make(device, files):
+    guest.mkfs(device)
+    top = guest.mount(device, "/mnt/fs", "max_inline=2048")
+    guest.fill(top, 1, files + 1, 2000)
+    guest.snapshot(top, top / "snap1")
+    guest.fill(top, files + 1, files + files // 4 + 1, 2000)
+    for number in range(1, files + 1, 50):
+        handle = os.open(f"{top}/file_{number}", os.O_WRONLY)
+        os.pwrite(handle, b"\xcd" * 20, 0)
+        os.close(handle)
+    guest.snapshot(top, top / "snap2")
+    guest.umount(top)
+
+
+def run(top, snap):
+    digest, size, seconds = guest.send(top / snap)
+    return seconds, [digest, size]
+
+
+if __name__ == "__main__":
+    guest.workload(make, run, {"full send": "snap1"})

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a reviewer would reject without reading: formatting, lints, licences, stray unsafe code."""
+
+import re
+import subprocess
+
+import pytest
+
+from conftest import BUILD, SRC, output_of
+
+RUST = SRC / "fs/btrfs/rust"
+
+
+def test_patches_apply_to_every_supported_tree():
+    said = output_of(SRC / "scripts/tree", "check")
+    assert said.count("patches apply") >= 1
+
+
+def test_series_is_what_git_am_takes(tree, tmp_path):
+    """The mailed series gives the same files as the overlay and the patches."""
+    output_of(SRC / "scripts/tree", "series")
+    upstream = output_of(SRC / "scripts/tree", "fetch").strip()
+    output_of("cp", "-r", "--parents", "fs/btrfs", tmp_path, cwd=upstream)
+    git = ["git", "-C", tmp_path, "-c", "user.name=t", "-c", "user.email=t@localhost"]
+    output_of(*git, "init", "-q")
+    output_of(*git, "add", "-A")
+    output_of(*git, "commit", "-q", "-m", "upstream")
+    output_of(*git, "am", "-q", *sorted((BUILD / "series").iterdir()))
+    output_of("diff", "-r", tmp_path / "fs/btrfs", tree / "fs/btrfs")
+
+
+def test_rustfmt(tree):
+    output_of("rustfmt", "--check", "--edition", "2021", "--config-path", tree / ".rustfmt.toml", RUST / "btrfs_rust.rs",
+              *(file for file in RUST.glob("*.rs")))
+
+
+@pytest.mark.timeout(1800)
+def test_clippy_has_nothing_to_say(build):
+    build("clippy")
+    [log] = BUILD.glob("linux-*-clippy/make.log")
+    assert "fs/btrfs/rust/" not in re.sub(r"(?m)^  .*$", "", log.read_text())
+
+
+def checkpatch(tree, *args):
+    # Nobody signs off here, and the entry in MAINTAINERS is for the one who sends the series.
+    return output_of("perl", tree / "scripts/checkpatch.pl", "--strict", "--no-signoff", "--ignore", "FILE_PATH_CHANGES",
+                     "--show-types", "--quiet", *args, cwd=tree)
+
+
+@pytest.mark.parametrize("patch", sorted((SRC / "patches").glob("*.patch")), ids=lambda path: path.name)
+def test_checkpatch_of_patches(tree, patch):
+    assert checkpatch(tree, patch) == ""
+
+
+@pytest.mark.parametrize("file", ["btrfs_rust.h", "helpers.c", "verify.c", "verify.h"])
+def test_checkpatch_of_c(tree, file):
+    assert checkpatch(tree, "--file", RUST / file) == ""
+
+
+def test_only_ffi_has_unsafe_code():
+    assert [file.name for file in RUST.glob("*.rs") if "unsafe" in file.read_text()] == ["ffi.rs"]
+
+
+def test_every_file_names_its_licence():
+    for name in output_of("git", "-c", "safe.directory=*", "ls-files", cwd=SRC).split():
+        if not re.search(r"COPYING|\.gitignore|\.kunitconfig|\.patch|\.md|\.json|\.png", name):
+            assert "SPDX-License-Identifier: GPL-2.0" in (SRC / name).read_text()[:200], name
+
+
+def test_kconfig_is_upstreams_plus_ours(tree):
+    ours = (SRC / "fs/btrfs/Kconfig").read_text().split("\n", 2)[2]
+    assert (tree / "fs/btrfs/Kconfig").read_text().endswith("say N.\n\n" + ours)
+    assert subprocess.run(["git", "-C", SRC, "grep", "-l", "fs/btrfs/Kconfig", "--", "patches"],
+                          stdout=subprocess.PIPE).stdout == b""
