@@ -4,7 +4,7 @@
 //!
 //! It only turns C's values into Rust's and back. No other file of this crate has unsafe code.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code)]
 
 use core::ptr::NonNull;
 
@@ -302,8 +302,7 @@ impl From<bindings::btrfs_rust_dir> for Key {
 ///
 /// # Safety
 ///
-/// `utimes` must be valid for writing. It must not be moved afterwards without the C code knowing
-/// that it is the same cache.
+/// `utimes` must be valid for writing.
 #[no_mangle]
 unsafe extern "C" fn btrfs_rust_dir_utimes_init(utimes: *mut bindings::btrfs_rust_dir_utimes) {
     // SAFETY: By the safety requirements, and the storage is large enough as checked above.
