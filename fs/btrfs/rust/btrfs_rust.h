@@ -22,7 +22,7 @@ struct extent_buffer;
 #define BTRFS_RUST_READA_FORWARD		2
 #define BTRFS_RUST_READA_FORWARD_ALWAYS		3
 
-/* No readahead decision takes more slots: one more than may be looked at without taking them. */
+/* No readahead decision selects more slots. */
 #define BTRFS_RUST_READA_MAX			33
 
 /* The slots of a node to read ahead, in this order. */
@@ -58,6 +58,18 @@ void btrfs_rust_share_end_many_paths(struct btrfs_rust_share_cache *cache, int l
 int btrfs_rust_share_prev_extent(const struct btrfs_rust_share_cache *cache, u64 bytenr);
 void btrfs_rust_share_add_prev_extent(struct btrfs_rust_share_cache *cache, u64 bytenr,
 				      bool is_shared);
+
+#ifdef CONFIG_BTRFS_RUST_VERIFY
+/* What is remembered of one level of the path. */
+struct btrfs_rust_share_block {
+	u64 bytenr;
+	u64 gen;
+	bool is_shared;
+};
+
+void btrfs_rust_share_block(const struct btrfs_rust_share_cache *cache, int level,
+			    struct btrfs_rust_share_block *block);
+#endif
 
 /* The state of send_utimes.rs. */
 struct btrfs_rust_dir_utimes {

@@ -33,7 +33,7 @@ use crate::{
 mod bindings {
     use kernel::ffi;
 
-    include!(concat!(env!("OBJTREE"), "/fs/btrfs/rust/bindings.rs"));
+    include!(env!("BTRFS_RUST_BINDINGS"));
 }
 
 /// Checks that the functions have the types that `btrfs_rust.h` promises to C.
@@ -65,6 +65,11 @@ check_prototypes!(
     btrfs_rust_dir_utimes_remove,
 );
 
+#[cfg(CONFIG_BTRFS_RUST_VERIFY)]
+check_prototypes!(btrfs_rust_share_block);
+
+const _: () = assert!(reada::MAX_SCAN + 1 == bindings::BTRFS_RUST_READA_MAX);
+
 // C keeps the states in opaque storage.
 const _: () = assert!(size_of::<ShareCache>() <= size_of::<bindings::btrfs_rust_share_cache>());
 const _: () = assert!(align_of::<ShareCache>() <= align_of::<bindings::btrfs_rust_share_cache>());
@@ -82,7 +87,7 @@ struct ExtentBuffer(NonNull<bindings::extent_buffer>);
 impl ExtentBuffer {
     /// # Safety
     ///
-    /// `node` must be as the invariants say, for as long as the result exists.
+    /// `node` must be null, or as the invariants say for as long as the result exists.
     unsafe fn new(node: *const bindings::extent_buffer) -> Option<Self> {
         // INVARIANT: By the safety requirements.
         NonNull::new(node.cast_mut()).map(Self)
@@ -93,8 +98,8 @@ impl ExtentBuffer {
 macro_rules! by_helpers {
     ($($method:ident($($slot:ident)?) -> $result:ty = $helper:ident;)*) => {
         $(fn $method(&self $(, $slot: u32)?) -> $result {
-            // SAFETY: By the invariants, this is a node; the helper checks the bounds of `slot`
-            // against the size of the node.
+            // SAFETY: By the invariants, this is a node; the helper checks `slot` against what a
+            // node has room for.
             unsafe { bindings::$helper(self.0.as_ptr() $(, $slot)?) }
         })*
     };
@@ -120,7 +125,7 @@ impl Node for ExtentBuffer {
 ///
 /// # Safety
 ///
-/// `selected` must be valid for writing.
+/// `selected` must be initialised, valid for reading and writing, and the caller's alone.
 unsafe fn write_reada(
     selected: *mut bindings::btrfs_rust_reada,
     slots: impl Iterator<Item = u32>, //
@@ -140,7 +145,7 @@ unsafe fn write_reada(
 /// # Safety
 ///
 /// `node` must be null or a locked or otherwise unchanging node above the leaves, `selected` must
-/// be valid for writing.
+/// be initialised, valid for reading and writing, and the caller's alone.
 #[no_mangle]
 unsafe extern "C" fn btrfs_rust_reada_for_search(
     node: *const bindings::extent_buffer,
@@ -256,6 +261,31 @@ unsafe extern "C" fn btrfs_rust_share_end_many_paths(
         .filter(|_| result >= 0)
         .map(|level| (level, result != 0));
     cache.end_many_paths(reached, now.into());
+}
+
+/// Reads what is remembered of `level`, for the comparison with the C code.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_share_lookup`]; `block` must be valid for writing.
+#[cfg(CONFIG_BTRFS_RUST_VERIFY)]
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_share_block(
+    cache: *const bindings::btrfs_rust_share_cache,
+    level: c_int,
+    block: *mut bindings::btrfs_rust_share_block,
+) {
+    // SAFETY: By the safety requirements; `ShareCache` is `Zeroable`.
+    let cache = unsafe { &*cache.cast::<ShareCache>() };
+    if let Some((bytenr, gen, is_shared)) = cache.block(level as usize) {
+        let found = bindings::btrfs_rust_share_block {
+            bytenr,
+            gen,
+            is_shared,
+        };
+        // SAFETY: By the safety requirements.
+        unsafe { block.write(found) };
+    }
 }
 
 /// Looks up whether the data extent at `bytenr` is shared: 1, 0 or -ENOENT.

@@ -13,6 +13,14 @@
 static_assert(BTRFS_RUST_READA_BACK == READA_BACK);
 static_assert(BTRFS_RUST_READA_FORWARD == READA_FORWARD);
 static_assert(BTRFS_RUST_READA_FORWARD_ALWAYS == READA_FORWARD_ALWAYS);
+/* What tree_move_down() reads ahead of the smallest nodes. */
+static_assert(SZ_128K / BTRFS_MIN_BLOCKSIZE <= BTRFS_RUST_READA_MAX);
+
+/* Rust promises to read no child that a node has no room for, whatever nritems says. */
+static bool slot_is_valid(const struct extent_buffer *node, u32 slot)
+{
+	return !WARN_ON_ONCE(slot >= BTRFS_NODEPTRS_PER_BLOCK(node->fs_info));
+}
 
 u32 btrfs_rust_node_level(const struct extent_buffer *node)
 {
@@ -31,18 +39,20 @@ u32 btrfs_rust_node_nritems(const struct extent_buffer *node)
 
 u64 btrfs_rust_node_blockptr(const struct extent_buffer *node, u32 slot)
 {
-	return btrfs_node_blockptr(node, slot);
+	return slot_is_valid(node, slot) ? btrfs_node_blockptr(node, slot) : 0;
 }
 
 u64 btrfs_rust_node_generation(const struct extent_buffer *node, u32 slot)
 {
-	return btrfs_node_ptr_generation(node, slot);
+	return slot_is_valid(node, slot) ? btrfs_node_ptr_generation(node, slot) : 0;
 }
 
 u64 btrfs_rust_node_objectid(const struct extent_buffer *node, u32 slot)
 {
 	struct btrfs_disk_key key;
 
+	if (!slot_is_valid(node, slot))
+		return 0;
 	btrfs_node_key(node, &key, slot);
 	return btrfs_disk_key_objectid(&key);
 }

@@ -3,8 +3,8 @@
 //! A set of keys in least recently used order.
 //!
 //! It takes the place of `lru_cache.c`. The entries live in one slab, linked by index instead of
-//! by pointer, under a hash table of as many buckets as the slab has room for: 36 bytes per entry,
-//! and no allocation at all until the slab is full.
+//! by pointer, under a hash table of as many buckets as the slab has room for: 36 bytes per entry.
+//! It allocates with the first entry, and then only when there are twice as many as ever before.
 
 use kernel::{
     alloc::{
@@ -52,6 +52,7 @@ struct Entry {
 /// # Invariants
 ///
 /// - Every link is [`NIL`] or an index into `entries`.
+/// - No key is there twice; `len` is the number of keys.
 /// - Every entry is either on the free list, or on the recency list and on the list of the bucket
 ///   that its key hashes to.
 /// - `buckets` is empty, or has a power of two of elements and `entries` has room for as many.

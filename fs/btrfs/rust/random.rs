@@ -19,8 +19,8 @@ impl Random {
         self.0
     }
 
-    /// The next number from 0 to `bound` - 1.
+    /// The next number from 0 to `bound` - 1, for a `bound` of up to 32 bits.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+        ((self.next() >> 32) * bound) >> 32
     }
 }

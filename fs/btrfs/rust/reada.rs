@@ -4,19 +4,16 @@
 //!
 //! The answer is an iterator over slots of the node, in the order in which they are to be read.
 
-use kernel::{
-    prelude::*,
-    sizes::{
-        SZ_128K,
-        SZ_64K, //
-    },
+use kernel::sizes::{
+    SZ_128K,
+    SZ_64K, //
 };
 
 /// The greatest distance on disk, in bytes, of a child that is worth reading along.
 const MAX_DISTANCE: u64 = SZ_64K as u64;
 
 /// The search stops once it has looked at more slots than this.
-const MAX_SCAN: u32 = 32;
+pub(crate) const MAX_SCAN: u32 = 32;
 
 /// What a search wants read ahead: the `reada` of `struct btrfs_path`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,11 +149,14 @@ pub(crate) fn for_move_down<N: Node>(
 }
 
 #[cfg(CONFIG_BTRFS_RUST_KUNIT_TEST)]
-#[kunit_tests(btrfs_reada)]
+#[kernel::macros::kunit_tests(btrfs_reada)]
 mod tests {
     use super::*;
     use crate::random::Random;
-    use kernel::sizes::*;
+    use kernel::{
+        prelude::*,
+        sizes::*, //
+    };
 
     const MIDDLE: u64 = 1 << 40;
 
@@ -273,8 +273,11 @@ mod tests {
             for address in [MIDDLE - distance, MIDDLE + distance] {
                 let children = [(MIDDLE, 1, 1), (address, 1, 1)];
                 let node = leaves(&children);
-                assert_eq!(selected(&node, 0, Mode::Forward, 0)?.len(), near as usize);
-                assert_eq!(selected(&node, 1, Mode::Back, 0)?.len(), near as usize);
+                assert_eq!(
+                    selected(&node, 0, Mode::Forward, 0)?.len(),
+                    usize::from(near)
+                );
+                assert_eq!(selected(&node, 1, Mode::Back, 0)?.len(), usize::from(near));
                 assert_eq!(selected(&node, 0, Mode::ForwardAlways, 0)?.len(), 1);
             }
         }
@@ -406,7 +409,7 @@ mod tests {
                 *child = (
                     MIDDLE + random.below(48) * 4096,
                     1,
-                    1 + random.below(20) / 19,
+                    1 + u64::from(random.below(20) == 19),
                 );
             }
             let count = 1 + random.below(80) as usize;

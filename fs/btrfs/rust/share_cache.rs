@@ -59,7 +59,8 @@ struct Extent {
 #[derive(Zeroable)]
 #[repr(C)]
 pub(crate) struct ShareCache {
-    /// By level, the leaf first.
+    /// By level, the leaf first. The data extent below it is not reliable to cache: its reference
+    /// count can change unnoticed.
     path: [Block; MAX_LEVEL],
     /// In the order in which they were found, starting at `next_extent`.
     prev_extents: [Extent; PREV_EXTENTS],
@@ -102,6 +103,13 @@ impl ShareCache {
         if is_shared {
             self.share_below(level, generation);
         }
+    }
+
+    /// What is remembered of a level: address, generation and answer.
+    #[cfg(CONFIG_BTRFS_RUST_VERIFY)]
+    pub(crate) fn block(&self, level: usize) -> Option<(u64, u64, bool)> {
+        let block = self.path.get(level)?;
+        Some((block.bytenr, block.generation, block.is_shared))
     }
 
     /// Ends a call in which a block had more than one parent, so that there was not one path; the
@@ -312,7 +320,7 @@ mod tests {
     impl Model {
         fn lookup(&mut self, bytenr: u64, level: usize, now: Generations) -> Option<bool> {
             let (cached, generation, is_shared) = self.0[level]?;
-            let valid_in = [now.last_snapshot, now.last_root_drop][is_shared as usize];
+            let valid_in = [now.last_snapshot, now.last_root_drop][usize::from(is_shared)];
             if cached != bytenr || generation != valid_in {
                 return None;
             }
@@ -323,7 +331,7 @@ mod tests {
         }
 
         fn store(&mut self, bytenr: u64, level: usize, is_shared: bool, now: Generations) {
-            let generation = [now.last_snapshot, now.last_root_drop][is_shared as usize];
+            let generation = [now.last_snapshot, now.last_root_drop][usize::from(is_shared)];
             self.0[level] = Some((bytenr, generation, is_shared));
             if is_shared {
                 self.share_below(level, generation);
@@ -371,7 +379,7 @@ mod tests {
                 _ => {
                     let answer = cache.lookup(bytenr, level, now);
                     assert_eq!(answer, model.lookup(bytenr, level, now));
-                    known += answer.is_some() as u32;
+                    known += u32::from(answer.is_some());
                 }
             }
         }

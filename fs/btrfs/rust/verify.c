@@ -13,6 +13,7 @@ static const char * const names[BTRFS_VERIFY_NR] = {
 	[BTRFS_VERIFY_READA_MOVE_DOWN]		= "reada_move_down",
 	[BTRFS_VERIFY_SHARE_LOOKUP]		= "share_lookup",
 	[BTRFS_VERIFY_SHARE_STORE]		= "share_store",
+	[BTRFS_VERIFY_SHARE_END]		= "share_end",
 	[BTRFS_VERIFY_SHARE_PREV_EXTENT]	= "share_prev_extent",
 	[BTRFS_VERIFY_UTIMES_CACHE]		= "utimes_cache",
 	[BTRFS_VERIFY_UTIMES_SEND]		= "utimes_send",
@@ -27,14 +28,14 @@ static struct {
 
 static struct dentry *verify_file;
 
-/* Count a comparison, and warn if it is the first one to find a difference. */
+/* Count a comparison, and warn if it is the first of its kind to find a difference. */
 void btrfs_verify_count(enum btrfs_verify_what what, bool same)
 {
 	atomic64_inc(&counts[what].compared);
 	if (same)
 		return;
-	atomic64_inc(&counts[what].different);
-	WARN_ONCE(1, "btrfs: Rust differs from C in %s", names[what]);
+	WARN(atomic64_inc_return(&counts[what].different) == 1,
+	     "btrfs: Rust differs from C in %s\n", names[what]);
 }
 
 void btrfs_verify_skip(enum btrfs_verify_what what)
@@ -42,28 +43,27 @@ void btrfs_verify_skip(enum btrfs_verify_what what)
 	atomic64_inc(&counts[what].skipped);
 }
 
-bool btrfs_verify_same_reada(const struct btrfs_rust_reada *c, const struct btrfs_rust_reada *rust)
+void btrfs_verify_reada(enum btrfs_verify_what what, const struct btrfs_rust_reada *c,
+			const struct btrfs_rust_reada *rust)
 {
-	return c->count == rust->count &&
-	       memcmp(c->slots, rust->slots, c->count * sizeof(c->slots[0])) == 0;
+	btrfs_verify_count(what, c->count == rust->count &&
+			   memcmp(c->slots, rust->slots, c->count * sizeof(c->slots[0])) == 0);
 }
 
 /* Stands for btrfs_readahead_node_child() in the C code. */
-void btrfs_verify_note_reada(struct btrfs_rust_reada *selected, const struct extent_buffer *node,
-			     int slot)
+void btrfs_verify_note_reada(struct btrfs_rust_reada *selected, int slot)
 {
 	if (!WARN_ON_ONCE(selected->count >= BTRFS_RUST_READA_MAX))
 		selected->slots[selected->count++] = slot;
 }
 
 /* The same in reada_for_search(), whose @path is part of a struct btrfs_verify_reada. */
-void btrfs_verify_note_search(const struct btrfs_path *path, const struct extent_buffer *node,
-			      int slot)
+void btrfs_verify_note_search(const struct btrfs_path *path, int slot)
 {
 	struct btrfs_verify_reada *c;
 
 	c = container_of((struct btrfs_path *)path, struct btrfs_verify_reada, path);
-	btrfs_verify_note_reada(&c->selected, node, slot);
+	btrfs_verify_note_reada(&c->selected, slot);
 }
 
 /* Stands for send_utimes() in the C code. Returns 0, as a command that could be sent. */

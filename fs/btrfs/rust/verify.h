@@ -12,11 +12,19 @@
 #include "../ctree.h"
 #include "btrfs_rust.h"
 
+/* The C code has its effects, or only notes them in order to be compared. */
+#ifdef CONFIG_BTRFS_RUST_VERIFY
+#define BTRFS_C_EFFECT(effect, note) (note)
+#else
+#define BTRFS_C_EFFECT(effect, note) (effect)
+#endif
+
 enum btrfs_verify_what {
 	BTRFS_VERIFY_READA_SEARCH,
 	BTRFS_VERIFY_READA_MOVE_DOWN,
 	BTRFS_VERIFY_SHARE_LOOKUP,
 	BTRFS_VERIFY_SHARE_STORE,
+	BTRFS_VERIFY_SHARE_END,
 	BTRFS_VERIFY_SHARE_PREV_EXTENT,
 	BTRFS_VERIFY_UTIMES_CACHE,
 	BTRFS_VERIFY_UTIMES_SEND,
@@ -37,11 +45,10 @@ struct btrfs_verify_utimes {
 
 void btrfs_verify_count(enum btrfs_verify_what what, bool same);
 void btrfs_verify_skip(enum btrfs_verify_what what);
-bool btrfs_verify_same_reada(const struct btrfs_rust_reada *c, const struct btrfs_rust_reada *rust);
-void btrfs_verify_note_reada(struct btrfs_rust_reada *selected, const struct extent_buffer *node,
-			     int slot);
-void btrfs_verify_note_search(const struct btrfs_path *path, const struct extent_buffer *node,
-			      int slot);
+void btrfs_verify_reada(enum btrfs_verify_what what, const struct btrfs_rust_reada *c,
+			const struct btrfs_rust_reada *rust);
+void btrfs_verify_note_reada(struct btrfs_rust_reada *selected, int slot);
+void btrfs_verify_note_search(const struct btrfs_path *path, int slot);
 int btrfs_verify_note_utimes(struct btrfs_verify_utimes *sent, u64 ino, u64 gen);
 int btrfs_verify_init(void);
 void btrfs_verify_exit(void);
