@@ -3,12 +3,10 @@
 # The one entry point; `make help` lists the targets. Nothing here builds in the source tree: all that
 # is downloaded or built is in $(BUILD), `build` unless set.
 
-export BUILD ?= $(CURDIR)/build
-export CACHE ?= $(BUILD)/cache
-export KDIR
-export TOOLCHAIN
+export BUILD CACHE KDIR TOOLCHAIN
 
 ENV := scripts/env
+PYTEST := python3 -m pytest -v --durations=10 -p no:cacheprovider
 UM := um-c um-rust um-verify
 
 .PHONY: help demo check kernels kunit style apply series shell clean
@@ -21,21 +19,21 @@ help:			## Show this list
 
 demo:			## Run the three jobs with the C and the Rust kernel and compare (FULL=1: the seeds' sizes)
 	@$(ENV) scripts/build um-c um-rust
-	@$(ENV) scripts/demo $(if $(FULL),--full)
+	@$(ENV) scripts/demo $(if $(filter-out 0,$(FULL)),--full)
 
 check:			## Run all tests
 	@$(ENV) scripts/build $(UM) x86_64-module
 	@$(ENV) scripts/vm --probe-kvm x86_64-module
-	@$(ENV) python3 -m pytest tests
+	@$(ENV) $(PYTEST) tests
 
 kernels:		## Build the UML kernels: C, Rust, and both compared with each other
 	@$(ENV) scripts/build $(UM)
 
 kunit:			## Run the KUnit suites on UML
-	@$(ENV) python3 -m pytest tests/test_kunit.py -k um
+	@$(ENV) $(PYTEST) tests/test_kunit.py -k um
 
 style:			## Check the formatting and the patches
-	@$(ENV) python3 -m pytest tests/test_style.py
+	@$(ENV) $(PYTEST) tests/test_style.py
 
 apply:			## Put the overlay and the patches into your own tree, KDIR
 	@$(ENV) scripts/tree apply
@@ -47,4 +45,4 @@ shell:			## Enter the toolchain root
 	@$(ENV) bash
 
 clean:			## Remove all that was built, but not the downloads
-	@find $(BUILD) -mindepth 1 -maxdepth 1 ! -path $(CACHE) -exec rm -rf {} +
+	@$(ENV) scripts/build --clean

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import statistics
 import struct
 import subprocess
 import sys
@@ -135,8 +136,8 @@ def fill(directory, first, last, size, sync_every=1000):
 def workload(make, run, jobs):
     """The command line of a workload: `make DEVICE SIZE` or `run DEVICE`, which prints a sample of each job as JSON.
 
-    A job is run twice, with nothing cached and then with everything; `run` gets the mounted filesystem and a job's
-    value and returns the time in seconds and what must be the same in every kernel.
+    A job is run with nothing cached, and then three times with everything, of which the median counts. `run` gets the
+    mounted filesystem and a job's value and returns the time in seconds and what must be the same in every kernel.
     """
     verb, device, *size = sys.argv[1:]
     if verb == "make":
@@ -146,8 +147,10 @@ def workload(make, run, jobs):
     for name, job in jobs.items():
         top = mount(device, "/mnt/fs", "ro")
         drop_caches()
-        for state in ("cold", "warm"):
-            seconds, result = run(top, job)
-            samples[f"{name}, {state}"] = {"seconds": seconds, "result": result}
+        for state, times in (("cold", 1), ("warm", 3)):
+            seconds, results = zip(*(run(top, job) for _ in range(times)))
+            samples[f"{name}, {state}"] = {"seconds": statistics.median(seconds), "result": results[0]}
+            if any(result != results[0] for result in results):
+                raise RuntimeError(f"{name} gave different results")
         umount(top)
     print(json.dumps(samples))
