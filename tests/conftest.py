@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
 """What the tests share: where things are, and a way to run our own scripts."""
 
-import os
+import functools
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-SRC = Path(__file__).resolve().parent.parent
-BUILD = Path(os.environ.get("BUILD", SRC / "build"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
+from common import BUILD, SRC
 
 
 def output_of(*command, **kwargs):
@@ -26,7 +27,7 @@ def tree():
     return Path(output_of(SRC / "scripts/tree", "prepare").strip())
 
 
-@pytest.fixture(scope="session")
-def build():
-    """A function that builds a flavour and returns the path of the result."""
-    return lambda flavour: Path(output_of(SRC / "scripts/build", flavour).strip())
+@functools.cache
+def build(flavour):
+    """Build a flavour, unless this run has; return the path of the result."""
+    return Path(output_of(SRC / "scripts/build", flavour).strip())

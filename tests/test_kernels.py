@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from conftest import BUILD, SRC, output_of
+from conftest import BUILD, SRC, build, output_of
 
 GUEST = SRC / "tests/guest_images.py"
 NODESIZES = (4096, 16384, 65536)
@@ -17,6 +17,7 @@ WORK = BUILD / "tests"
 
 def vm(flavour, *command, disks):
     """Run a part of guest_images.py in a kernel."""
+    build(flavour)
     options = [part for disk in disks for part in ("--disk", disk)]
     return output_of(SRC / "scripts/vm", *options, flavour, "--", *command)
 

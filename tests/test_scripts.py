@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Bad input gives one clear line and a non-zero exit, and a kernel that complains is noticed."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import types
+
+import pytest
+
+from conftest import BUILD, SRC, build, output_of
+
+
+def refused(*command, **environment):
+    """What a command that must fail says, which must be one line."""
+    result = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            stdin=subprocess.DEVNULL, env={**os.environ, **environment})
+    assert result.returncode != 0 and result.stdout == ""
+    assert result.stderr.strip().count("\n") == 0, result.stderr
+    return result.stderr
+
+
+@pytest.fixture
+def upstream(tmp_path):
+    """As much of a kernel tree as our files and patches need."""
+    source = output_of(SRC / "scripts/tree", "fetch").strip()
+    output_of("cp", "-r", "--parents", "Makefile", "Kbuild", "fs/btrfs", tmp_path, cwd=source)
+    return tmp_path
+
+
+def test_a_tree_is_patched_once(upstream):
+    output_of(SRC / "scripts/tree", "apply", env={**os.environ, "KDIR": str(upstream)})
+    assert "already patched" in refused(SRC / "scripts/tree", "apply", KDIR=str(upstream))
+
+
+def test_an_unsupported_version_is_refused(upstream):
+    (upstream / "Makefile").write_text("VERSION = 6\nPATCHLEVEL = 1\n")
+    assert "6.1 is not supported" in refused(SRC / "scripts/tree", "apply", KDIR=str(upstream))
+
+
+def test_a_tree_whose_code_differs_is_refused_and_left_alone(upstream):
+    file = upstream / "fs/btrfs/send.c"
+    file.write_text(file.read_text().replace("cache_dir_utimes", "keep_dir_utimes"))
+    before = file.read_text()
+    assert "does not apply" in refused(SRC / "scripts/tree", "apply", KDIR=str(upstream))
+    assert file.read_text() == before and not (upstream / "fs/btrfs/rust").exists()
+
+
+def test_what_was_not_finished_is_made_anew():
+    """An interrupted copy of the tree is not taken for the tree."""
+    tree = types.ModuleType("tree")
+    exec((SRC / "scripts/tree").read_text(), tree.__dict__)
+    target = BUILD / "run-unfinished"
+    for finished in (False, True):
+        try:
+            with tree.finished(target) as part:
+                (part / "file").touch()
+                if not finished:
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            pass
+        assert target.exists() == finished
+    shutil.rmtree(target)
+
+
+def test_an_image_in_use_is_refused(tmp_path):
+    image = tmp_path / "image"
+    image.touch()
+    build("um-c")
+    with open(image) as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert "in use" in refused(SRC / "scripts/vm", "--disk", image, "um-c", "--", "true")
+    assert "does not exist" in refused(SRC / "scripts/vm", "--disk", tmp_path / "none", "um-c", "--", "true")
+
+
+def test_a_kernel_or_flavour_that_is_not_there_is_refused():
+    assert "not built" in refused(SRC / "scripts/vm", "um-none", "--", "true")
+    assert "no flavour" in refused(SRC / "scripts/build", "um-none")
+
+
+@pytest.mark.parametrize("flavour", ["um-c", "x86_64-module"])
+def test_a_kernel_warning_fails_the_run(flavour):
+    build(flavour)
+    said = subprocess.run([SRC / "scripts/vm", flavour, "--", "bash", "-c", "echo '<4>WARNING: as a test' >/dev/kmsg"],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
+    assert said.returncode != 0 and "the kernel said 'WARNING:'" in said.stderr
