@@ -18,12 +18,18 @@
 struct extent_buffer;
 
 /* The values of struct btrfs_path.reada, checked against them in helpers.c. */
+#define BTRFS_RUST_READA_NONE			0
 #define BTRFS_RUST_READA_BACK			1
 #define BTRFS_RUST_READA_FORWARD		2
 #define BTRFS_RUST_READA_FORWARD_ALWAYS		3
 
 /* No readahead decision selects more slots. */
+#if defined(CONFIG_BTRFS_DEBUG) && !defined(CONFIG_BTRFS_RUST_VERIFY)
+/* Room for larger windows, see rust_reada_window in debug.c. */
+#define BTRFS_RUST_READA_MAX			512
+#else
 #define BTRFS_RUST_READA_MAX			33
+#endif
 
 /* The slots of a node to read ahead, in this order. */
 struct btrfs_rust_reada {
@@ -91,6 +97,23 @@ bool btrfs_rust_dir_utimes_next_to_trim(const struct btrfs_rust_dir_utimes *utim
 bool btrfs_rust_dir_utimes_next_to_flush(const struct btrfs_rust_dir_utimes *utimes,
 					 struct btrfs_rust_dir *dir);
 void btrfs_rust_dir_utimes_remove(struct btrfs_rust_dir_utimes *utimes, struct btrfs_rust_dir dir);
+
+/* debug.c: what its module parameters say. */
+struct btrfs_rust_ablation {
+	u32 reada_window;
+	u8 send_reada;
+	bool share_cache;
+	bool utimes_cache;
+};
+
+#ifdef CONFIG_BTRFS_DEBUG
+struct btrfs_rust_ablation btrfs_rust_ablation(void);
+#endif
+
+#ifdef CONFIG_BTRFS_RUST_KUNIT_BENCH
+/* lru.rs */
+u32 btrfs_rust_lru_entry_size(void);
+#endif
 
 /* helpers.c: for C */
 void btrfs_rust_readahead(struct extent_buffer *node, const struct btrfs_rust_reada *selected);

@@ -68,13 +68,31 @@ check_prototypes!(
 #[cfg(CONFIG_BTRFS_RUST_VERIFY)]
 check_prototypes!(btrfs_rust_share_block);
 
-const _: () = assert!(reada::MAX_SCAN + 1 == bindings::BTRFS_RUST_READA_MAX);
+const _: () = assert!(reada::MAX_SCAN < bindings::BTRFS_RUST_READA_MAX);
 
 // C keeps the states in opaque storage.
 const _: () = assert!(size_of::<ShareCache>() <= size_of::<bindings::btrfs_rust_share_cache>());
 const _: () = assert!(align_of::<ShareCache>() <= align_of::<bindings::btrfs_rust_share_cache>());
 const _: () = assert!(size_of::<DirUtimes>() <= size_of::<bindings::btrfs_rust_dir_utimes>());
 const _: () = assert!(align_of::<DirUtimes>() <= align_of::<bindings::btrfs_rust_dir_utimes>());
+
+/// What the module parameters of `debug.c` say.
+#[cfg(CONFIG_BTRFS_DEBUG)]
+fn ablation() -> bindings::btrfs_rust_ablation {
+    // SAFETY: It returns a copy of what can be read at any time.
+    unsafe { bindings::btrfs_rust_ablation() }
+}
+
+/// All parts as they are without module parameters.
+#[cfg(not(CONFIG_BTRFS_DEBUG))]
+const fn ablation() -> bindings::btrfs_rust_ablation {
+    bindings::btrfs_rust_ablation {
+        reada_window: reada::WINDOW,
+        send_reada: bindings::BTRFS_RUST_READA_FORWARD_ALWAYS as u8,
+        share_cache: true,
+        utimes_cache: true,
+    }
+}
 
 /// A node that C holds.
 ///
@@ -154,7 +172,11 @@ unsafe extern "C" fn btrfs_rust_reada_for_search(
     objectid: u64,
     selected: *mut bindings::btrfs_rust_reada,
 ) {
-    let mode = match u32::from(reada) {
+    let (mut reada, ablation) = (u32::from(reada), ablation());
+    if reada == bindings::BTRFS_RUST_READA_FORWARD_ALWAYS {
+        reada = u32::from(ablation.send_reada);
+    }
+    let mode = match reada {
         bindings::BTRFS_RUST_READA_BACK => Mode::Back,
         bindings::BTRFS_RUST_READA_FORWARD => Mode::Forward,
         bindings::BTRFS_RUST_READA_FORWARD_ALWAYS => Mode::ForwardAlways,
@@ -162,9 +184,9 @@ unsafe extern "C" fn btrfs_rust_reada_for_search(
     };
     // SAFETY: By the safety requirements, `node` outlives this call unchanged.
     let node = unsafe { ExtentBuffer::new(node) };
-    let search = node
-        .as_ref()
-        .and_then(|node| reada::for_search(node, slot as u32, mode, objectid));
+    let search = node.as_ref().and_then(|node| {
+        reada::for_search(node, slot as u32, mode, objectid, ablation.reada_window)
+    });
     // SAFETY: By the safety requirements.
     unsafe { write_reada(selected, search.into_iter().flatten()) };
 }
@@ -186,6 +208,7 @@ unsafe extern "C" fn btrfs_rust_reada_for_move_down(
     let node = unsafe { ExtentBuffer::new(node) };
     let slots = node
         .as_ref()
+        .filter(|_| u32::from(ablation().send_reada) != bindings::BTRFS_RUST_READA_NONE)
         .map(|node| reada::for_move_down(node, slot as u32, min_gen));
     // SAFETY: By the safety requirements.
     unsafe { write_reada(selected, slots.into_iter().flatten()) };
@@ -220,6 +243,9 @@ unsafe extern "C" fn btrfs_rust_share_lookup(
 ) -> c_int {
     // SAFETY: By the safety requirements; `ShareCache` is `Zeroable`.
     let cache = unsafe { &mut *cache.cast::<ShareCache>() };
+    if !ablation().share_cache {
+        return answer(None);
+    }
     answer(cache.lookup(bytenr, level as usize, now.into()))
 }
 
@@ -300,6 +326,9 @@ unsafe extern "C" fn btrfs_rust_share_prev_extent(
 ) -> c_int {
     // SAFETY: By the safety requirements; `ShareCache` is `Zeroable`.
     let cache = unsafe { &*cache.cast::<ShareCache>() };
+    if !ablation().share_cache {
+        return answer(None);
+    }
     answer(cache.prev_extent(bytenr))
 }
 
@@ -363,6 +392,9 @@ unsafe extern "C" fn btrfs_rust_dir_utimes_cache(
 ) -> c_int {
     // SAFETY: By the safety requirements.
     let utimes = unsafe { &mut *utimes.cast::<DirUtimes>() };
+    if !ablation().utimes_cache {
+        return ENOMEM.to_errno();
+    }
     match utimes.cache(dir.into()) {
         Ok(()) => 0,
         Err(error) => Error::from(error).to_errno(),
@@ -432,4 +464,11 @@ unsafe extern "C" fn btrfs_rust_dir_utimes_remove(
     // SAFETY: By the safety requirements.
     let utimes = unsafe { &mut *utimes.cast::<DirUtimes>() };
     utimes.remove(dir.into());
+}
+
+/// What an entry of the cache takes, in bytes.
+#[cfg(CONFIG_BTRFS_RUST_KUNIT_BENCH)]
+#[no_mangle]
+extern "C" fn btrfs_rust_lru_entry_size() -> u32 {
+    crate::lru::ENTRY_SIZE as u32
 }

@@ -10,6 +10,7 @@
 #include "../fs.h"
 #include "btrfs_rust.h"
 
+static_assert(BTRFS_RUST_READA_NONE == READA_NONE);
 static_assert(BTRFS_RUST_READA_BACK == READA_BACK);
 static_assert(BTRFS_RUST_READA_FORWARD == READA_FORWARD);
 static_assert(BTRFS_RUST_READA_FORWARD_ALWAYS == READA_FORWARD_ALWAYS);

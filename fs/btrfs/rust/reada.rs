@@ -12,7 +12,10 @@ use kernel::sizes::{
 /// The greatest distance on disk, in bytes, of a child that is worth reading along.
 const MAX_DISTANCE: u64 = SZ_64K as u64;
 
-/// The search stops once it has looked at more slots than this.
+/// How far ahead of a walk through the whole tree leaves are read, in bytes, unless asked for more.
+pub(crate) const WINDOW: u32 = SZ_128K as u32;
+
+/// The search stops once it has looked at more slots than this, and than the window has.
 pub(crate) const MAX_SCAN: u32 = 32;
 
 /// What a search wants read ahead: the `reada` of `struct btrfs_path`.
@@ -58,23 +61,29 @@ pub(crate) struct Search<'a, N> {
     /// Bytes that may be taken, the step in which they are exceeded included.
     limit: u64,
     taken: u64,
+    /// Slots that may be looked at, likewise.
+    max_scan: u32,
     scanned: u32,
 }
 
 /// Selects what to read ahead when a search for `objectid` goes down from `node` at `slot`;
 /// `reada_for_search()`.
+///
+/// `window` is how much [`Mode::ForwardAlways`] reads of the leaves, in bytes: [`WINDOW`] in C.
 pub(crate) fn for_search<N: Node>(
     node: &N,
     slot: u32,
     mode: Mode,
     objectid: u64,
+    window: u32,
 ) -> Option<Search<'_, N>> {
+    let nodesize = node.nodesize().max(1);
     let limit = match (mode, node.level()) {
         (Mode::None, _) => return None,
-        (Mode::ForwardAlways, 1) => SZ_128K as u64,
+        (Mode::ForwardAlways, 1) => window,
         // The time between visits of nodes is long: no more than a little I/O at once.
-        (Mode::ForwardAlways, _) => u64::from(node.nodesize()),
-        (_, 1) => SZ_64K as u64,
+        (Mode::ForwardAlways, _) => nodesize,
+        (_, 1) => SZ_64K as u32,
         _ => return None,
     };
     let target = node.blockptr(slot);
@@ -87,8 +96,9 @@ pub(crate) fn for_search<N: Node>(
         objectid,
         target,
         slot,
-        limit,
+        limit: u64::from(limit),
         taken: 0,
+        max_scan: MAX_SCAN.max(limit / nodesize),
         scanned: 0,
     })
 }
@@ -116,7 +126,7 @@ impl<N: Node> Iterator for Search<'_, N> {
     type Item = u32;
 
     fn next(&mut self) -> Option<u32> {
-        while self.taken <= self.limit && self.scanned <= MAX_SCAN {
+        while self.taken <= self.limit && self.scanned <= self.max_scan {
             self.slot = self.next_slot()?;
             self.scanned += 1;
             if self.takes(self.slot) {
@@ -203,7 +213,10 @@ mod tests {
 
     fn selected<N: Node>(node: &N, slot: u32, mode: Mode, objectid: u64) -> Result<KVec<u32>> {
         let mut slots = KVec::new();
-        for slot in for_search(node, slot, mode, objectid).into_iter().flatten() {
+        for slot in for_search(node, slot, mode, objectid, WINDOW)
+            .into_iter()
+            .flatten()
+        {
             slots.push(slot, GFP_KERNEL)?;
         }
         Ok(slots)

@@ -53,4 +53,13 @@ int btrfs_verify_note_utimes(struct btrfs_verify_utimes *sent, u64 ino, u64 gen)
 int btrfs_verify_init(void);
 void btrfs_verify_exit(void);
 
+#ifdef CONFIG_BTRFS_RUST_KUNIT_BENCH
+/* What bench.c calls of the C that Rust replaces. */
+struct btrfs_backref_share_check_ctx;
+
+void btrfs_bench_reada_for_search(struct btrfs_verify_reada *c, int level, int slot, u64 objectid);
+bool btrfs_bench_share_lookup(struct btrfs_backref_share_check_ctx *ctx, struct btrfs_root *root,
+			      u64 bytenr, int level, bool *is_shared);
+#endif
+
 #endif
