@@ -9,7 +9,7 @@ ENV := scripts/env
 PYTEST := python3 -m pytest -v --durations=10 -p no:cacheprovider
 UM := um-c um-rust um-verify
 
-.PHONY: help demo check kernels kunit style apply series shell clean
+.PHONY: help demo bench check kernels kunit style apply series shell clean
 .DEFAULT_GOAL := help
 
 help:			## Show this list
@@ -17,9 +17,13 @@ help:			## Show this list
 	@echo
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-demo:			## Run the three jobs with the C and the Rust kernel and compare (FULL=1: the seeds' sizes)
+demo:			## Run the three jobs with the C and the Rust kernel and compare
 	@$(ENV) scripts/build um-c um-rust
-	@$(ENV) scripts/demo $(if $(filter-out 0,$(FULL)),--full)
+	@$(ENV) scripts/bench/run --kind comparison --device ram --rounds 3
+
+bench:			## Run all benchmarks on three kinds of disk (FULL=1: the seeds' sizes)
+	@$(ENV) scripts/build um-c um-rust um-c-debug um-rust-debug
+	@$(ENV) scripts/bench/run $(if $(filter-out 0,$(FULL)),--full)
 
 check:			## Run all tests
 	@$(ENV) scripts/build $(UM) x86_64-module

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """What runs inside a guest: btrfs filesystems, sends and fiemaps. A fork costs 20 ms there, so this avoids them."""
 
+import argparse
 import ctypes
 import fcntl
 import hashlib
@@ -9,8 +10,9 @@ import os
 import statistics
 import struct
 import subprocess
-import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 FS_IOC_FIEMAP = 0xC020660B
@@ -80,6 +82,18 @@ def send(snap, parent=None, options=(), keep=None):
     return digest.hexdigest(), size, time.monotonic() - start
 
 
+def timed_send(snap, parent=None):
+    """A send as a job of a workload."""
+    stream = "/tmp/stream" if os.environ.get("COUNT") else None
+    digest, size, seconds = send(snap, parent, keep=stream)
+    result = {"sha256": digest, "stream_bytes": size}
+    if stream:
+        commands = run("btrfs", "receive", "--dump", "-f", stream).splitlines()
+        result["utimes"] = sum(command.startswith("utimes") for command in commands)
+        os.unlink(stream)
+    return seconds, result
+
+
 def fiemap_batches(path, batch=512):
     """FIEMAP calls for all extents of a file, `batch` at a time; yields how many came and the buffer they are in."""
     start = 0
@@ -133,24 +147,77 @@ def fill(directory, first, last, size, sync_every=1000):
                 os.sync()
 
 
-def workload(make, run, jobs):
-    """The command line of a workload: `make DEVICE SIZE` or `run DEVICE`, which prints a sample of each job as JSON.
+def delayed(device, milliseconds):
+    """A device-mapper target on top of `device` that delays each read."""
+    run("dmsetup", "create", "delayed", "--noudevsync", "--readonly", "--table",
+        f"0 {int(sysfs(device, 'size'))} delay {device} 0 {milliseconds}")
+    run("dmsetup", "mknodes")
+    return "/dev/mapper/delayed"
 
-    A job is run with nothing cached, and then three times with everything, of which the median counts. `run` gets the
-    mounted filesystem and a job's value and returns the time in seconds and what must be the same in every kernel.
+
+def sysfs(device, name):
+    """An attribute of a block device."""
+    return Path(f"/sys/class/block/{Path(device).name}/{name}").read_text()
+
+
+def counters(device):
+    """What explains a job's time: requests and bytes read from a disk, and btrfs' own counters if the kernel has them."""
+    fields = sysfs(device, "stat").split()
+    numbers = {"requests": int(fields[0]), "bytes_read": int(fields[2]) * 512}
+    file = Path("/sys/kernel/debug/btrfs_counters")
+    if file.exists():
+        numbers |= {name: int(number) for name, number in map(str.split, file.read_text().splitlines())}
+    return numbers
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A benchmark: the recipe of its image, and the jobs that are timed on it."""
+    # What a size counts, and the sizes: small ones for minutes of work, and those of the seeds.
+    unit: str
+    small: tuple
+    full: tuple
+    # Makes the image: device, size.
+    make: Callable
+    # By name; each gets the mounted filesystem and returns its time in seconds and what all kernels must agree on.
+    jobs: dict
+    # Job, module parameter of btrfs and its values, to show what a part is worth.
+    ablation: tuple = ()
+
+
+def main(workload):
+    """The command line of a workload inside the guest. `run` prints the samples as JSON: {job: {"cold": ..., "warm": ...}}.
+
+    A cold sample is the first after mounting, with nothing cached. The warm one is the median of the three that follow.
     """
-    verb, device, *size = sys.argv[1:]
-    if verb == "make":
-        make(device, int(size[0]))
+    parser = argparse.ArgumentParser()
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verb = verbs.add_parser("make")
+    verb.add_argument("device")
+    verb.add_argument("size", type=int)
+    verb = verbs.add_parser("run")
+    verb.add_argument("device")
+    verb.add_argument("--delay", type=int, default=0, metavar="MS", help="delay each read")
+    verb.add_argument("--job", choices=workload.jobs, help="only this one")
+    verb.add_argument("--cold", action="store_true", help="no warm samples")
+    arguments = parser.parse_args()
+    if arguments.verb == "make":
+        workload.make(arguments.device, arguments.size)
         return
+    disk = arguments.device
+    device = delayed(disk, arguments.delay) if arguments.delay else disk
     samples = {}
-    for name, job in jobs.items():
+    for name in [arguments.job] if arguments.job else workload.jobs:
         top = mount(device, "/mnt/fs", "ro")
         drop_caches()
-        for state, times in (("cold", 1), ("warm", 3)):
-            seconds, results = zip(*(run(top, job) for _ in range(times)))
-            samples[f"{name}, {state}"] = {"seconds": statistics.median(seconds), "result": results[0]}
-            if any(result != results[0] for result in results):
+        before = counters(disk)
+        seconds, result = workload.jobs[name](top)
+        counts = {what: number if what.endswith("_max") else number - before[what] for what, number in counters(disk).items()}
+        samples[name] = {"cold": {"seconds": seconds, "result": result, "counts": counts}}
+        if not arguments.cold:
+            times, results = zip(*(workload.jobs[name](top) for _ in range(3)))
+            samples[name]["warm"] = {"seconds": statistics.median(times), "result": results[0]}
+            if any(other != result for other in results):
                 raise RuntimeError(f"{name} gave different results")
         umount(top)
     print(json.dumps(samples))

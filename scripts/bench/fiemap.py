@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Seed 003: fiemap of a file of many compressed extents, asked for as filefrag -v does, 512 at a time.
+"""Seed 003: fiemap of files of many compressed extents, asked for as filefrag -v does, 512 at a time.
 
-The size is in MiB, of 8 extents each. Asked for their number only, today's kernels do not look at sharedness. And
-they know without looking that extents younger than the last snapshot are not shared, so one is made and deleted
-after the file.
+Each MiB is 8 extents. Asked for their number only, as filefrag without -v does, today's kernels do not look at sharedness;
+and they know without looking that extents younger than the last snapshot are not shared by one. So there are three more
+files: one older than a snapshot that is gone again, one with a reflinked copy, and one in a snapshot.
 """
 
 import hashlib
@@ -20,22 +20,36 @@ import guest
 def make(device, mebibytes):
     guest.mkfs(device)
     top = guest.mount(device, "/mnt/fs", "compress=lzo")
-    with open(top / "foobar", "wb", buffering=0) as file:
-        for _ in range(mebibytes):
-            file.write(b"\xab" * (1 << 20))
-    guest.snapshot(top, top / "snap")
-    guest.run("btrfs", "subvolume", "delete", "-c", top / "snap")
+    # A subvolume each, so that what one shares does not become the others'.
+    for name in ("young", "old", "copied", "shared"):
+        guest.run("btrfs", "subvolume", "create", top / name)
+        with open(top / name / "file", "wb", buffering=0) as file:
+            for _ in range(mebibytes):
+                file.write(b"\xab" * (1 << 20))
+    with open(top / "copied/file", "rb") as source, open(top / "copied/copy", "wb") as target:
+        guest.clone_range(source, 0, 0, target, 0)
+    guest.snapshot(top / "shared", top / "snap")
+    guest.snapshot(top / "old", top / "gone")
+    guest.run("btrfs", "subvolume", "delete", "-c", top / "gone")
     guest.run("btrfs", "subvolume", "sync", top)
     guest.umount(top)
 
 
-def run(top, name):
+def fiemap(path):
     start = time.monotonic()
-    count = sum(count for count, _ in guest.fiemap_batches(top / name))
+    count = sum(count for count, _ in guest.fiemap_batches(path))
     seconds = time.monotonic() - start
-    extents = guest.fiemap(top / name)
-    return seconds, [hashlib.sha256(json.dumps(extents).encode()).hexdigest(), count]
+    extents = guest.fiemap(path)
+    return seconds, {"sha256": hashlib.sha256(json.dumps(extents).encode()).hexdigest(), "extents": count}
 
+
+WORKLOAD = guest.Workload(
+    unit="MiB", small=(2048,), full=(40_960,), make=make,
+    jobs={"fiemap": lambda top: fiemap(top / "young/file"),
+          "fiemap, older than the last snapshot": lambda top: fiemap(top / "old/file"),
+          "fiemap, reflinked copy": lambda top: fiemap(top / "copied/copy"),
+          "fiemap, in a snapshot": lambda top: fiemap(top / "shared/file")},
+    ablation=(("fiemap, older than the last snapshot", "rust_share_cache", ("off", "on")),))
 
 if __name__ == "__main__":
-    guest.workload(make, run, {"fiemap": "foobar"})
+    guest.main(WORKLOAD)

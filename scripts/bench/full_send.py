@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Seeds 000 and 001: full send of many small files, whose data is inline in the tree. The size is in files."""
+"""Seeds 000 and 001: sends of many small files, whose data is inline in the tree."""
 
 import os
 import sys
@@ -24,10 +24,11 @@ def make(device, files):
     guest.umount(top)
 
 
-def run(top, snap):
-    digest, size, seconds = guest.send(top / snap)
-    return seconds, [digest, size]
-
+WORKLOAD = guest.Workload(
+    unit="files", small=(20_000,), full=(200_000, 500_000), make=make,
+    jobs={"full send": lambda top: guest.timed_send(top / "snap1"),
+          "incremental send of it": lambda top: guest.timed_send(top / "snap2", top / "snap1")},
+    ablation=(("full send", "rust_reada", ("none", "forward", "always")),))
 
 if __name__ == "__main__":
-    guest.workload(make, run, {"full send": "snap1"})
+    guest.main(WORKLOAD)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Seed 004: incremental send after many files were made in and moved to one directory. The size is in files."""
+"""Seed 004: incremental send after many files were made in and moved to one directory."""
 
 import os
 import sys
@@ -25,10 +25,10 @@ def make(device, files):
     guest.umount(top)
 
 
-def run(top, snaps):
-    digest, size, seconds = guest.send(top / snaps[1], top / snaps[0])
-    return seconds, [digest, size]
-
+WORKLOAD = guest.Workload(
+    unit="files", small=(20_000,), full=(20_000, 40_000, 60_000), make=make,
+    jobs={"incremental send": lambda top: guest.timed_send(top / "snap2", top / "snap1")},
+    ablation=(("incremental send", "rust_utimes_cache", ("off", "on")),))
 
 if __name__ == "__main__":
-    guest.workload(make, run, {"incremental send": ("snap1", "snap2")})
+    guest.main(WORKLOAD)

@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Statistics, tables and plots of what scripts/bench/run has measured: report.py SAMPLES.json writes them beside it."""
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+
+import matplotlib
+import numpy
+import scipy.stats
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from common import Error, finish
+
+matplotlib.use("Agg")
+from matplotlib import pyplot  # noqa: E402  (the backend comes first)
+
+# What the seeds changed and claimed: job, module parameter and its values before and after, the figure, and a remark.
+SEEDS = (
+    ("000", "full send", "rust_reada", "none", "forward", "-10.2%, -14.2%", ""),
+    ("001", "full send", "rust_reada", "forward", "always", "-5.7%", ""),
+    ("003", "fiemap, older than the last snapshot", "rust_share_cache", "off", "on", "2.2x cold, 3x warm",
+     "the seed's file is younger than any snapshot; today's kernels do not look at such"),
+    ("004", "incremental send", "rust_utimes_cache", "off", "on", "9.5x, 12.9x, 5.5x",
+     "the seed's figure is of its whole patch set, ours of the cache alone"),
+)
+
+
+def seconds(series, job, state, kernel):
+    """The times of a kernel, in the order of the rounds."""
+    return [sample["jobs"][job][state]["seconds"] for sample in sorted(series["samples"], key=lambda sample: sample["round"])
+            if sample["kernel"] == kernel and state in sample["jobs"][job]]
+
+
+def ratio(first, second):
+    """Median of the ratios first / second of the rounds, with its bootstrap 95% interval: (median, low, high)."""
+    ratios = numpy.array([a / b for a, b in zip(first, second)])
+    if len(ratios) < 2:
+        return tuple(float(number) for number in (ratios[0],) * 3)
+    interval = scipy.stats.bootstrap((ratios,), numpy.median, method="percentile", rng=1).confidence_interval
+    return float(numpy.median(ratios)), float(interval.low), float(interval.high)
+
+
+def jobs_of(series):
+    """The jobs of a series and the states that they were timed in: (job, state)."""
+    samples = series["samples"]
+    return [(job, state) for job in samples[0]["jobs"] for state in ("cold", "warm") if state in samples[0]["jobs"][job]]
+
+
+def identical(series, job):
+    """Whether all samples of a job, cold and warm, had the same result."""
+    return len({json.dumps(what["result"], sort_keys=True) for sample in series["samples"]
+                for what in sample["jobs"][job].values()}) == 1
+
+
+def count(series, job, kernel, name):
+    """The median of a counter of the cold samples."""
+    return statistics.median(sample["jobs"][job]["cold"]["counts"].get(name, 0) for sample in series["samples"]
+                             if sample["kernel"] == kernel)
+
+
+def complete(document, kind):
+    """The series of a kind that have whole rounds of all kernels; what an interrupted round lacks is left out."""
+    for series in document["series"]:
+        rounds = min(sum(sample["kernel"] == kernel for sample in series["samples"]) for kernel in series["kernels"])
+        if series["kind"] == kind and rounds:
+            yield series | {"samples": [sample for sample in series["samples"] if sample["round"] < rounds]}
+
+
+def with_interval(numbers):
+    return "{:.2f} [{:.2f}, {:.2f}]".format(*numbers)
+
+
+def comparison(document):
+    """The main table: header and rows."""
+    header = ["job", "size", "device", "cache", "C", "Rust", "C / Rust [95%]", "C / C [95%]", "requests C, Rust", "MB read", "same result"]
+    rows = []
+    for series in complete(document, "comparison"):
+        for job, state in jobs_of(series):
+            c, rust, again = (seconds(series, job, state, kernel) for kernel in ("C", "Rust", "C again"))
+            same = identical(series, job)
+            requests, megabytes = "", ""
+            if state == "cold":
+                requests = ", ".join(f"{count(series, job, kernel, 'requests'):,.0f}" for kernel in ("C", "Rust"))
+                megabytes = f"{count(series, job, 'Rust', 'bytes_read') / 1e6:.1f}"
+            rows.append([job, f"{series['size']:,} {series['unit']}", series["device"], state, f"{statistics.median(c):.3f} s",
+                         f"{statistics.median(rust):.3f} s", with_interval(ratio(c, rust)) if same else "WRONG",
+                         with_interval(ratio(c, again)), requests, megabytes, "yes" if same else "NO"])
+    return header, rows
+
+
+def counts(document):
+    """What does not depend on the machine."""
+    header = ["job", "size", "kernel", "blocks read ahead", "of them used", "most unused at a time", "extent tree searches",
+              "utimes commands", "stream"]
+    rows = []
+    for series in complete(document, "counts"):
+        for job, _ in dict.fromkeys((job, "") for job, _ in jobs_of(series)):
+            for kernel in series["kernels"]:
+                result = next(sample["jobs"][job]["cold"]["result"] for sample in series["samples"] if sample["kernel"] == kernel)
+                rows.append([job, f"{series['size']:,} {series['unit']}", kernel,
+                             *(f"{count(series, job, kernel, name):,.0f}" for name in
+                               ("readahead_blocks", "readahead_used", "readahead_unused_max", "extent_tree_searches")),
+                             f"{result['utimes']:,}" if "utimes" in result else "",
+                             f"{result['stream_bytes']:,} bytes" if "stream_bytes" in result else ""])
+    return header, rows
+
+
+def seeds(document):
+    """The seeds' changes, made again on today's kernel."""
+    header = ["seed", "change", "seed's figure", "device", "size", "cache", "before", "after", "change of time", "before / after [95%]",
+              "remark"]
+    rows = []
+    for seed, job, parameter, before, after, figure, remark in SEEDS:
+        kernels = [f"{parameter}={value}" for value in (before, after)]
+        for series in complete(document, "ablation"):
+            if job not in series["samples"][0]["jobs"] or not set(kernels) <= set(series["kernels"]):
+                continue
+            for _, state in jobs_of(series):
+                first, second = (seconds(series, job, state, kernel) for kernel in kernels)
+                numbers = ratio(first, second)
+                rows.append([seed, f"{parameter}: {before} to {after}", figure, series["device"],
+                             f"{series['size']:,} {series['unit']}", state, f"{statistics.median(first):.3f} s",
+                             f"{statistics.median(second):.3f} s", f"{100 / numbers[0] - 100:+.1f}%",
+                             with_interval(numbers) if identical(series, job) or parameter == "rust_utimes_cache" else "WRONG", remark])
+    return header, rows
+
+
+def windows(series):
+    """The readahead windows of a series in MiB, with the kernel of each: (window, kernel)."""
+    found = [kernel.partition("rust_reada_window=")[2] for kernel in series["kernels"]]
+    return [(int(window) / 2**20, kernel) for window, kernel in zip(found, series["kernels"]) if window]
+
+
+def sweep(document):
+    """Time and memory against the readahead window."""
+    header = ["job", "size", "device", "window", "time", "blocks read ahead", "most unused at a time", "requests"]
+    rows = []
+    for series in complete(document, "ablation"):
+        for window, kernel in windows(series):
+            for job in series["samples"][0]["jobs"]:
+                rows.append([job, f"{series['size']:,} {series['unit']}", series["device"], f"{window:g} MiB",
+                             f"{statistics.median(seconds(series, job, 'cold', kernel)):.3f} s",
+                             *(f"{count(series, job, kernel, name):,.0f}" for name in
+                               ("readahead_blocks", "readahead_unused_max", "requests"))])
+    return header, rows
+
+
+def markdown(header, rows):
+    """A table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def plot_rounds(document, path):
+    """A dot for each round's C / Rust, with the median and its interval, and in grey C / C."""
+    entries = [(series, job, state) for series in complete(document, "comparison") for job, state in jobs_of(series)]
+    figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.42 * len(entries)), layout="constrained")
+    for row, (series, job, state) in enumerate(entries):
+        c, rust, again = (seconds(series, job, state, kernel) for kernel in ("C", "Rust", "C again"))
+        for other, shift, colour in ((again, 0.18, "0.6"), (rust, -0.12, "C0")):
+            median, low, high = ratio(c, other)
+            axes.plot([a / b for a, b in zip(c, other)], [row + shift] * len(c), "o", ms=4, alpha=0.6, mec="none", color=colour)
+            axes.plot([low, high], [row + shift] * 2, "-", lw=1.5, color=colour)
+            axes.plot([median], [row + shift], "|", ms=10, mew=2, color=colour)
+    axes.axvline(1, lw=0.8, color="k")
+    axes.set_yticks(range(len(entries)), [f"{job}, {series['size']:,} {series['unit']}, {series['device']}, {state}"
+                                          for series, job, state in entries])
+    axes.invert_yaxis()
+    axes.set_xlabel("time of C / time of Rust (blue) and of C (grey), by round; bar: 95% interval of the median")
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+def plot_sweep(document, path):
+    """Time and memory against the window."""
+    figure, (above, below) = pyplot.subplots(2, 1, figsize=(7, 6), sharex=True, layout="constrained")
+    for series in complete(document, "ablation"):
+        points = windows(series)
+        for job in series["samples"][0]["jobs"] if points else ():
+            times = [seconds(series, job, "cold", kernel) for _, kernel in points]
+            sizes = [window for window, _ in points]
+            medians = [statistics.median(each) for each in times]
+            [line] = above.plot(sizes, medians, "-", label=f"{series['device']}, {series['size']:,} {series['unit']}")
+            for size, each in zip(sizes, times):
+                above.plot([size] * len(each), each, "o", ms=3, color=line.get_color(), alpha=0.6)
+            # Nodes of 16 KiB, mkfs' default.
+            memory = [count(series, job, kernel, "readahead_unused_max") / 64 for _, kernel in points]
+            below.plot(sizes, memory, "o-", ms=3, color=line.get_color())
+    above.set_xscale("log", base=2)
+    above.set_ylim(bottom=0)
+    above.set_ylabel("cold full send, s")
+    above.legend()
+    below.set_yscale("log", base=2)
+    below.set_ylabel("most read ahead and unused, MiB")
+    below.set_xlabel("readahead window, MiB")
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+def plot_sizes(document, path):
+    """Time against the number of files or extents, for jobs that were run at several sizes."""
+    lines = {}
+    for series in complete(document, "comparison"):
+        for job, state in jobs_of(series):
+            for kernel in ("C", "Rust"):
+                lines.setdefault((job, series["unit"], series["device"], state), {}).setdefault(kernel, []).append(
+                    (series["size"], statistics.median(seconds(series, job, state, kernel))))
+    lines = {key: kernels for key, kernels in lines.items() if len(kernels["C"]) > 1}
+    if not lines:
+        return False
+    units = sorted({unit for _, unit, _, _ in lines})
+    figure, all_axes = pyplot.subplots(1, len(units), figsize=(6.5 * len(units), 5), squeeze=False, layout="constrained")
+    for unit, axes in zip(units, all_axes[0]):
+        for number, ((job, _, device, state), kernels) in enumerate(item for item in lines.items() if item[0][1] == unit):
+            for kernel, style in (("C", "o--"), ("Rust", "o-")):
+                axes.plot(*zip(*sorted(kernels[kernel])), style, ms=3, color=f"C{number % 10}",
+                          label=f"{job}, {device}, {state}" if kernel == "Rust" else None)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("MiB of 8 extents each" if unit == "MiB" else unit)
+        axes.set_ylabel("time, s (solid: Rust, dashed: C)")
+        axes.legend(fontsize="small")
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+    return True
+
+
+def write(document, output):
+    """Write report.md and the plots; print the main table. Returns whether a result differed."""
+    text = [f"# Benchmark of {document['date']}\n"]
+    if document["partial"]:
+        text.append("**Partial: the run was ended early.**\n")
+    text.append(f"Times are medians of {document['rounds']} boots of each kernel, ratios are medians of those of each round, with their "
+                "bootstrap 95% interval. C / C is the C kernel against itself: noise. Cold is the first job after mounting with "
+                "nothing cached, warm the median of three more.\n")
+    tables = (("C against Rust", comparison), ("Counts", counts), ("The seeds' changes on this kernel", seeds),
+              ("Readahead window", sweep))
+    console = Console(width=160)
+    wrong = False
+    for title, table in tables:
+        header, rows = table(document)
+        wrong |= any(cell in ("WRONG", "NO") for row in rows for cell in row)
+        if rows:
+            text.append(f"## {title}\n\n{markdown(header, rows)}")
+            shown = Table(*header, title=title)
+            for row in rows:
+                shown.add_row(*row)
+            console.print(shown)
+    if next(complete(document, "comparison"), None):
+        plot_rounds(document, output / "rounds.png")
+        text.append("![Ratios by round](rounds.png)\n")
+        if plot_sizes(document, output / "sizes.png"):
+            text.append("![Time against size](sizes.png)\n")
+    if any(windows(series) for series in complete(document, "ablation")):
+        plot_sweep(document, output / "sweep.png")
+        text.append("![Time and memory against the readahead window](sweep.png)\n")
+    if document.get("micro"):
+        text.append("## Single operations\n\nThe least of 9 rounds of 100,000, both sides in one boot (KUnit suite btrfs_bench).\n\n"
+                    + markdown(["", "C", "Rust"], document["micro"]))
+    for title, values in (("The modelled disk", document.get("spindle")), ("Where", document["environment"])):
+        if values:
+            text.append(f"## {title}\n\n" + markdown(["", ""], [[str(key), str(value)] for key, value in values.items()]))
+    (output / "report.md").write_text("\n".join(text))
+    return wrong
+
+
+def finish_report(document, output):
+    """Write the report, and fail if a result differed."""
+    if write(document, output):
+        raise Error(f"the kernels do not do the same, see {output}/report.md")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("samples", type=Path)
+    path = parser.parse_args().samples
+    finish_report(json.loads(path.read_text()), path.parent)
+
+
+if __name__ == "__main__":
+    finish(main)

@@ -1,0 +1,18 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""After seed 002: a full send with readahead windows of all sizes, and the memory that they take."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import guest
+from full_send import make
+
+WORKLOAD = guest.Workload(
+    unit="files", small=(20_000,), full=(200_000,), make=make,
+    jobs={"full send": lambda top: guest.timed_send(top / "snap1")},
+    ablation=(("full send", "rust_reada_window", tuple(128 << (10 + power) for power in range(10))),))
+
+if __name__ == "__main__":
+    guest.main(WORKLOAD)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The benchmarks: what they refuse, what they call wrong, and that a small one runs to its end."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from conftest import BUILD, SRC, build, output_of
+from test_scripts import refused
+
+BENCH = SRC / "scripts/bench"
+RUN = [BENCH / "run", "--kind", "comparison", "--workload", "incremental_send", "--size", "200"]
+
+
+def samples(c, rust, again, results=("same", "same", "same")):
+    """A document of scripts/bench/run with one job; the times of each round by kernel."""
+    kernels = ("C", "Rust", "C again")
+    taken = [{"round": number, "kernel": kernel,
+              "jobs": {"a job": {"cold": {"seconds": times[number], "result": result, "counts": {"requests": 1, "bytes_read": 1}}}}}
+             for kernel, times, result in zip(kernels, (c, rust, again), results) for number in range(len(times))]
+    series = {"kind": "comparison", "workload": "w", "size": 1, "unit": "files", "device": "ram", "kernels": kernels, "samples": taken}
+    return {"date": "2026-01-01", "seed": 1, "rounds": len(c), "partial": False, "environment": {"kernel": "Linux"}, "series": [series]}
+
+
+def written(path, document):
+    """A document in a file, as scripts/bench/run leaves it."""
+    path.mkdir()
+    (path / "samples.json").write_text(json.dumps(document))
+    return path / "samples.json"
+
+
+def test_bad_names_are_refused():
+    assert "no workload nothing" in refused(BENCH / "run", "--workload", "nothing")
+    assert "no device floppy" in refused(BENCH / "run", "--device", "floppy")
+    assert "no device latency=" in refused(BENCH / "run", "--device", "latency=-1")
+    assert "at least one round" in refused(BENCH / "run", "--rounds", "0")
+
+
+def test_a_disk_is_formatted_only_if_named_and_empty(tmp_path):
+    disk = tmp_path / "disk"
+    assert "does not exist" in refused(BENCH / "run", "--device", f"disk={disk}", "--format-disk", disk)
+    with open(disk, "wb") as file:
+        file.truncate(64 << 20)
+    assert "say so with --format-disk" in refused(BENCH / "run", "--device", f"disk={disk}")
+    assert "say so with --format-disk" in refused(BENCH / "run", "--device", f"disk={disk}", "--format-disk", "/dev/null")
+    output_of("mkfs.ext4", "-q", disk)
+    before = disk.read_bytes()
+    assert "holds something (ext4)" in refused(BENCH / "run", "--device", f"disk={disk}", "--format-disk", disk)
+    assert disk.read_bytes() == before
+
+
+def test_a_changed_image_is_refused(tmp_path):
+    for flavour in ("um-c", "um-rust"):
+        build(flavour)
+    output_of(*RUN, "--device", "ram", "--rounds", "1", "--output", tmp_path / "first")
+    [image] = [path for path in (BUILD / "images").glob("incremental_send-200-*") if path.suffix != ".sha256"]
+    with open(image, "rb+") as file:
+        os.pwrite(file.fileno(), b"changed", 1 << 20)
+    assert "has changed since it was made" in subprocess.run(
+        [*map(str, RUN), "--device", "ram", "--output", str(tmp_path / "second")], stderr=subprocess.PIPE, text=True).stderr
+    image.unlink()
+
+
+@pytest.mark.parametrize("device", ["ram", "latency", "spindle"])
+def test_a_small_benchmark_runs_on_every_device(tmp_path, device):
+    said = output_of(*RUN, "--device", device, "--rounds", "1", "--output", tmp_path / "out")
+    assert "incremental send" in said
+    document = json.loads((tmp_path / "out/samples.json").read_text())
+    assert not document["partial"]
+    [series] = document["series"]
+    assert sorted(sample["kernel"] for sample in series["samples"]) == ["C", "C again", "Rust"]
+    for sample in series["samples"]:
+        [job] = sample["jobs"].values()
+        assert job["cold"]["seconds"] > 0 and job["cold"]["counts"]["requests"] > 10
+        assert job["cold"]["result"]["stream_bytes"] > 10_000
+    report = (tmp_path / "out/report.md").read_text()
+    assert "| yes |" in report and (tmp_path / "out/rounds.png").stat().st_size > 1000
+    if device == "spindle":
+        figures = document["spindle"]
+        assert 70 <= figures["random reads of 16 KiB a second, depth 1"] <= 90
+        assert 140 <= figures["the same, depth 32"] <= 220
+        assert 150 <= figures["sequential, MB/s"] <= 200
+
+
+def test_an_interrupted_run_keeps_what_it_has(tmp_path):
+    for flavour in ("um-c", "um-rust"):
+        build(flavour)
+    process = subprocess.Popen([*map(str, RUN), "--device", "ram", "--rounds", "50", "--output", str(tmp_path / "out")],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 120
+    while not (tmp_path / "out/samples.json").exists() or len(json.loads((tmp_path / "out/samples.json").read_text())["series"][0]["samples"]) < 4:
+        assert time.monotonic() < until and process.poll() is None
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    complaint = process.communicate()[1]
+    assert process.returncode != 0 and "interrupted: the report is partial" in complaint
+    assert "**Partial" in (tmp_path / "out/report.md").read_text()
+    assert len(json.loads((tmp_path / "out/samples.json").read_text())["series"][0]["samples"]) >= 4
+
+
+def test_a_different_result_is_never_a_win(tmp_path):
+    file = written(tmp_path / "wrong", samples([2, 2], [1, 1], [2, 2], results=("same", "other", "same")))
+    said = subprocess.run([BENCH / "report.py", file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert said.returncode != 0 and "not do the same" in said.stderr
+    [row] = [line for line in file.with_name("report.md").read_text().splitlines() if line.startswith("| a job")]
+    assert "WRONG" in row and "2.00" not in row and "| NO |" in row
+
+
+def test_compare_flags_what_is_beyond_the_noise(tmp_path):
+    old = written(tmp_path / "old", samples([2.0, 2.1, 2.0, 2.0], [1.0, 1.05, 1.0, 1.0], [2.0, 2.1, 2.02, 2.0]))
+    worse = written(tmp_path / "worse", samples([2.0, 2.1, 2.0, 2.0], [1.5, 1.6, 1.5, 1.5], [2.0, 2.1, 2.02, 2.0]))
+    noisy = written(tmp_path / "noisy", samples([2.0, 2.1, 2.0, 2.0], [1.5, 1.6, 1.5, 1.5], [1.0, 2.1, 2.02, 4.0]))
+    assert "REGRESSION" not in output_of(BENCH / "compare", old, old)
+    said = subprocess.run([BENCH / "compare", old, worse], stdout=subprocess.PIPE, text=True)
+    assert said.returncode == 1 and "REGRESSION" in said.stdout
+    assert "better" in output_of(BENCH / "compare", worse, old)
+    assert "REGRESSION" not in output_of(BENCH / "compare", old, noisy)
+    assert "is not what" in refused(BENCH / "compare", old, SRC / "README.md")
