@@ -195,11 +195,28 @@ def make_data(root, chance, snapshots):
     guest.snapshot(root, snapshots / "data3")
 
 
+def make_deep(root, snapshot):
+    """A file with so many extents that leaves, and with small nodes their parents, are of both kinds: shared, and not.
+
+    The first half of the file is changed in both subvolumes, so that its tree blocks and old extents are of one only.
+    """
+    count, step = 16_000, 8 * K
+    with open(root / "file", "wb") as file:
+        for number in range(count):
+            os.pwrite(file.fileno(), b"deep" * K, number * step)
+    guest.snapshot(root, snapshot, readonly=False)
+    with open(snapshot / "file", "rb+") as file:
+        guest.fallocate(file, guest.FALLOC_KEEP_SIZE | guest.FALLOC_PUNCH_HOLE, 0, count // 2 * step)
+    with open(root / "file", "rb+") as file:
+        for number in range(0, count // 2, 10):
+            os.pwrite(file.fileno(), b"DEEP" * K, number * step)
+
+
 def make(device, nodesize):
     """Make the image that all kernels read."""
     guest.mkfs(device, "-n", nodesize, "-O", "^no-holes" if nodesize == "4096" else "no-holes")
     top = guest.mount(device, MNT, "max_inline=2048,commit=1000")
-    for name in ("names", "data"):
+    for name in ("names", "data", "deep"):
         guest.run("btrfs", "subvolume", "create", top / name)
     names = Names(top / "names", 1)
     names.populate(300, 3000)
@@ -220,6 +237,7 @@ def make(device, nodesize):
     names.disturb(1500)
     guest.snapshot(top / "names", top / "names3")
     make_data(top / "data", random.Random(2), top)
+    make_deep(top / "deep", top / "deep2")
     guest.umount(MNT)
 
 

@@ -11,6 +11,7 @@ import pytest
 from conftest import BUILD, SRC, build, output_of
 
 GUEST = SRC / "tests/guest_images.py"
+FIEMAP_EXTENT_SHARED = 0x2000
 NODESIZES = (4096, 16384, 65536)
 WORK = BUILD / "tests"
 
@@ -75,6 +76,9 @@ def test_fiemaps_are_equal(nodesize, flavour):
     flags = [extent[3] for extents in expected.values() for extent in extents]
     # Shared, not shared, compressed, inline and unwritten ones, or the image does not test much.
     assert len(flags) > 20_000 and len(set(flags)) > 8
+    # The halves of this one: new and old extents of this subvolume only, and extents below shared nodes.
+    shared = [bool(flags & FIEMAP_EXTENT_SHARED) for _, _, _, flags in expected["deep/file"]]
+    assert shared == [False] * 8000 + [True] * 8000
     assert result(flavour, "read", nodesize)["fiemap"] == expected
 
 
