@@ -60,9 +60,10 @@ def test_a_changed_image_is_refused(tmp_path):
     [image] = [path for path in (BUILD / "images").glob("incremental_send-200-*") if path.suffix != ".sha256"]
     with open(image, "rb+") as file:
         os.pwrite(file.fileno(), b"changed", 1 << 20)
-    assert "has changed since it was made" in subprocess.run(
-        [*map(str, RUN), "--device", "ram", "--output", str(tmp_path / "second")], stderr=subprocess.PIPE, text=True).stderr
+    said = subprocess.run([*map(str, RUN), "--device", "ram", "--output", str(tmp_path / "second")],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     image.unlink()
+    assert said.returncode != 0 and "has changed since it was made" in said.stderr
 
 
 @pytest.mark.parametrize("device", ["ram", "latency", "spindle"])
