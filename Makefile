@@ -19,7 +19,7 @@ help:			## Show this list
 
 demo:			## Run the three jobs with the C and the Rust kernel and compare
 	@$(ENV) scripts/build um-c um-rust
-	@$(ENV) scripts/bench/run --kind comparison --device ram --rounds 3
+	@$(ENV) scripts/bench/run --kind comparison --device ram --rounds 6
 
 bench:			## Run all benchmarks on three kinds of disk (FULL=1: the seeds' sizes)
 	@$(ENV) scripts/build um-c um-rust um-c-debug um-rust-debug

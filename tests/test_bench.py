@@ -23,7 +23,7 @@ def samples(c, rust, again, results=("same", "same", "same")):
               "jobs": {"a job": {"cold": {"seconds": times[number], "result": result, "counts": {"requests": 1, "bytes_read": 1}}}}}
              for kernel, times, result in zip(kernels, (c, rust, again), results) for number in range(len(times))]
     series = {"kind": "comparison", "workload": "w", "size": 1, "unit": "files", "device": "ram", "kernels": kernels, "samples": taken}
-    return {"date": "2026-01-01", "seed": 1, "rounds": len(c), "partial": False, "environment": {"kernel": "Linux"}, "series": [series]}
+    return {"date": "2026-01-01", "seed": 1, "partial": False, "environment": {"kernel": "Linux"}, "series": [series]}
 
 
 def written(path, document):

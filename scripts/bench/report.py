@@ -78,7 +78,7 @@ def with_interval(numbers):
 
 def comparison(document):
     """The main table: header and rows."""
-    header = ["job", "size", "device", "cache", "C", "Rust", "C / Rust [95%]", "C / C [95%]", "requests C, Rust", "MB read", "same result"]
+    header = ["job", "size", "device", "cache", "rounds", "C", "Rust", "C / Rust [95%]", "C / C [95%]", "requests C, Rust", "MB read", "same result"]
     rows = []
     for series in complete(document, "comparison"):
         for job, state in jobs_of(series):
@@ -88,8 +88,8 @@ def comparison(document):
             if state == "cold":
                 requests = ", ".join(f"{count(series, job, kernel, 'requests'):,.0f}" for kernel in ("C", "Rust"))
                 megabytes = f"{count(series, job, 'Rust', 'bytes_read') / 1e6:.1f}"
-            rows.append([job, f"{series['size']:,} {series['unit']}", series["device"], state, f"{statistics.median(c):.3f} s",
-                         f"{statistics.median(rust):.3f} s", with_interval(ratio(c, rust)) if same else "WRONG",
+            rows.append([job, f"{series['size']:,} {series['unit']}", series["device"], state, str(len(c)),
+                         f"{statistics.median(c):.3f} s", f"{statistics.median(rust):.3f} s", with_interval(ratio(c, rust)) if same else "WRONG",
                          with_interval(ratio(c, again)), requests, megabytes, "yes" if same else "NO"])
     return header, rows
 
@@ -113,7 +113,7 @@ def counts(document):
 
 def seeds(document):
     """The seeds' changes, made again on today's kernel."""
-    header = ["seed", "change", "seed's figure", "device", "size", "cache", "before", "after", "change of time", "before / after [95%]",
+    header = ["seed", "change", "seed's figure", "device", "size", "cache", "rounds", "before", "after", "change of time", "before / after [95%]",
               "remark"]
     rows = []
     for seed, job, parameter, before, after, figure, remark in SEEDS:
@@ -125,7 +125,7 @@ def seeds(document):
                 first, second = (seconds(series, job, state, kernel) for kernel in kernels)
                 numbers = ratio(first, second)
                 rows.append([seed, f"{parameter}: {before} to {after}", figure, series["device"],
-                             f"{series['size']:,} {series['unit']}", state, f"{statistics.median(first):.3f} s",
+                             f"{series['size']:,} {series['unit']}", state, str(len(first)), f"{statistics.median(first):.3f} s",
                              f"{statistics.median(second):.3f} s", f"{100 / numbers[0] - 100:+.1f}%",
                              with_interval(numbers) if identical(series, job) or parameter == "rust_utimes_cache" else "WRONG", remark])
     return header, rows
@@ -236,7 +236,7 @@ def write(document, output):
     text = [f"# Benchmark of {document['date']}\n"]
     if document["partial"]:
         text.append("**Partial: the run was ended early.**\n")
-    text.append(f"Times are medians of {document['rounds']} boots of each kernel, ratios are medians of those of each round, with their "
+    text.append("Times are medians of one boot of each kernel in each round, ratios are medians of those of each round, with their "
                 "bootstrap 95% interval. C / C is the C kernel against itself: noise. Cold is the first job after mounting with "
                 "nothing cached, warm the median of three more.\n")
     tables = (("C against Rust", comparison), ("Counts", counts), ("The seeds' changes on this kernel", seeds),
