@@ -3,6 +3,7 @@
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def finish(main):
     """Run a script's `main`; a failure is one line and a non-zero exit."""
     try:
         main()
-    except (Error, OSError) as error:
+    except (Error, OSError, subprocess.SubprocessError) as error:
         sys.exit(f"{Path(sys.argv[0]).name}: {error}")
     except KeyboardInterrupt:
         sys.exit(f"{Path(sys.argv[0]).name}: interrupted; what was not finished will be made anew")

@@ -57,6 +57,7 @@ def test_a_changed_image_is_refused(tmp_path):
     for flavour in ("um-c", "um-rust"):
         build(flavour)
     output_of(*RUN, "--device", "ram", "--rounds", "1", "--output", tmp_path / "first")
+    # Images made of an older recipe are gone.
     [image] = [path for path in (BUILD / "images").glob("incremental_send-200-*") if path.suffix != ".sha256"]
     with open(image, "rb+") as file:
         os.pwrite(file.fileno(), b"changed", 1 << 20)
@@ -92,15 +93,19 @@ def test_an_interrupted_run_keeps_what_it_has(tmp_path):
         build(flavour)
     process = subprocess.Popen([*map(str, RUN), "--device", "ram", "--rounds", "50", "--output", str(tmp_path / "out")],
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + 120
-    while not (tmp_path / "out/samples.json").exists() or len(json.loads((tmp_path / "out/samples.json").read_text())["series"][0]["samples"]) < 4:
-        assert time.monotonic() < until and process.poll() is None
-        time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    complaint = process.communicate()[1]
+    file = tmp_path / "out/samples.json"
+    try:
+        until = time.monotonic() + 120
+        while not file.exists() or len(json.loads(file.read_text())["series"][0]["samples"]) < 4:
+            assert time.monotonic() < until and process.poll() is None
+            time.sleep(0.2)
+    finally:
+        process.send_signal(signal.SIGINT)
+        complaint = process.communicate()[1]
     assert process.returncode != 0 and "interrupted: the report is partial" in complaint
     assert "**Partial" in (tmp_path / "out/report.md").read_text()
-    assert len(json.loads((tmp_path / "out/samples.json").read_text())["series"][0]["samples"]) >= 4
+    assert len(json.loads(file.read_text())["series"][0]["samples"]) >= 4
+    assert "is partial" in refused(BENCH / "compare", file, file)
 
 
 def test_a_different_result_is_never_a_win(tmp_path):
@@ -121,3 +126,5 @@ def test_compare_flags_what_is_beyond_the_noise(tmp_path):
     assert "better" in output_of(BENCH / "compare", worse, old)
     assert "REGRESSION" not in output_of(BENCH / "compare", old, noisy)
     assert "is not what" in refused(BENCH / "compare", old, SRC / "README.md")
+    wrong = written(tmp_path / "wrong", samples([2, 2], [1, 1], [2, 2], results=("same", "other", "same")))
+    assert "results that differ" in refused(BENCH / "compare", old, wrong)

@@ -14,6 +14,7 @@ def make(device, files):
     guest.mkfs(device)
     top = guest.mount(device, "/mnt/fs")
     half = files // 2
+    # As in the seed, one name is in both directories.
     for directory, first in (("A", 1), ("B", half)):
         (top / directory).mkdir()
         guest.fill(top / directory, first, first + half, 0, sync_every=files)

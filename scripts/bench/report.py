@@ -20,6 +20,9 @@ from common import Error, finish
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402  (the backend comes first)
 
+# Rounds that a 95% interval of the median takes: all of five lie on one side of it in 6% of all cases.
+ENOUGH = 6
+
 # What the seeds changed and claimed: job, module parameter and its values before and after, the figure, and a remark.
 SEEDS = (
     ("000", "full send", "rust_reada", "none", "forward", "-10.2%, -14.2%", ""),
@@ -38,10 +41,13 @@ def seconds(series, job, state, kernel):
 
 
 def ratio(first, second):
-    """Median of the ratios first / second of the rounds, with its bootstrap 95% interval: (median, low, high)."""
+    """Median of the ratios first / second of the rounds, with its bootstrap 95% interval: (median, low, high).
+
+    Of fewer than ENOUGH rounds no interval is wide enough to be one of 95%: it is the least and the greatest then.
+    """
     ratios = numpy.array([a / b for a, b in zip(first, second)])
-    if len(ratios) < 2:
-        return tuple(float(number) for number in (ratios[0],) * 3)
+    if len(ratios) < ENOUGH:
+        return tuple(float(number) for number in (numpy.median(ratios), ratios.min(), ratios.max()))
     interval = scipy.stats.bootstrap((ratios,), numpy.median, method="percentile", rng=1).confidence_interval
     return float(numpy.median(ratios)), float(interval.low), float(interval.high)
 
@@ -52,10 +58,10 @@ def jobs_of(series):
     return [(job, state) for job in samples[0]["jobs"] for state in ("cold", "warm") if state in samples[0]["jobs"][job]]
 
 
-def identical(series, job):
-    """Whether all samples of a job, cold and warm, had the same result."""
+def identical(series, job, kernels=None):
+    """Whether all samples of a job, cold and warm, of all or some kernels had the same result."""
     return len({json.dumps(what["result"], sort_keys=True) for sample in series["samples"]
-                for what in sample["jobs"][job].values()}) == 1
+                if kernels is None or sample["kernel"] in kernels for what in sample["jobs"][job].values()}) == 1
 
 
 def count(series, job, kernel, name):
@@ -73,12 +79,13 @@ def complete(document, kind):
 
 
 def with_interval(numbers):
+    """A ratio and its interval as the tables have them."""
     return "{:.2f} [{:.2f}, {:.2f}]".format(*numbers)
 
 
 def comparison(document):
     """The main table: header and rows."""
-    header = ["job", "size", "device", "cache", "rounds", "C", "Rust", "C / Rust [95%]", "C / C [95%]", "requests C, Rust", "MB read", "same result"]
+    header = ["job", "size", "device", "cache", "rounds", "C", "Rust", "C / Rust", "C / C", "requests C, Rust", "MB read", "same result"]
     rows = []
     for series in complete(document, "comparison"):
         for job, state in jobs_of(series):
@@ -97,23 +104,24 @@ def comparison(document):
 def counts(document):
     """What does not depend on the machine."""
     header = ["job", "size", "kernel", "blocks read ahead", "of them used", "most unused at a time", "extent tree searches",
-              "utimes commands", "stream"]
+              "utimes commands", "stream", "same result"]
     rows = []
     for series in complete(document, "counts"):
-        for job, _ in dict.fromkeys((job, "") for job, _ in jobs_of(series)):
+        for job in series["samples"][0]["jobs"]:
+            same = identical(series, job)
             for kernel in series["kernels"]:
                 result = next(sample["jobs"][job]["cold"]["result"] for sample in series["samples"] if sample["kernel"] == kernel)
                 rows.append([job, f"{series['size']:,} {series['unit']}", kernel,
                              *(f"{count(series, job, kernel, name):,.0f}" for name in
                                ("readahead_blocks", "readahead_used", "readahead_unused_max", "extent_tree_searches")),
                              f"{result['utimes']:,}" if "utimes" in result else "",
-                             f"{result['stream_bytes']:,} bytes" if "stream_bytes" in result else ""])
+                             f"{result['stream_bytes']:,} bytes" if "stream_bytes" in result else "", "yes" if same else "NO"])
     return header, rows
 
 
 def seeds(document):
     """The seeds' changes, made again on today's kernel."""
-    header = ["seed", "change", "seed's figure", "device", "size", "cache", "rounds", "before", "after", "change of time", "before / after [95%]",
+    header = ["seed", "change", "seed's figure", "device", "size", "cache", "rounds", "before", "after", "change of time", "before / after",
               "remark"]
     rows = []
     for seed, job, parameter, before, after, figure, remark in SEEDS:
@@ -124,10 +132,13 @@ def seeds(document):
             for _, state in jobs_of(series):
                 first, second = (seconds(series, job, state, kernel) for kernel in kernels)
                 numbers = ratio(first, second)
+                # Without the utimes cache the stream is another one, but always that one.
+                same = (all(identical(series, job, [kernel]) for kernel in kernels) if parameter == "rust_utimes_cache"
+                        else identical(series, job))
                 rows.append([seed, f"{parameter}: {before} to {after}", figure, series["device"],
                              f"{series['size']:,} {series['unit']}", state, str(len(first)), f"{statistics.median(first):.3f} s",
-                             f"{statistics.median(second):.3f} s", f"{100 / numbers[0] - 100:+.1f}%",
-                             with_interval(numbers) if identical(series, job) or parameter == "rust_utimes_cache" else "WRONG", remark])
+                             f"{statistics.median(second):.3f} s", f"{100 / numbers[0] - 100:+.1f}%" if same else "",
+                             with_interval(numbers) if same else "WRONG", remark])
     return header, rows
 
 
@@ -145,7 +156,7 @@ def sweep(document):
         for window, kernel in windows(series):
             for job in series["samples"][0]["jobs"]:
                 rows.append([job, f"{series['size']:,} {series['unit']}", series["device"], f"{window:g} MiB",
-                             f"{statistics.median(seconds(series, job, 'cold', kernel)):.3f} s",
+                             f"{statistics.median(seconds(series, job, 'cold', kernel)):.3f} s" if identical(series, job) else "WRONG",
                              *(f"{count(series, job, kernel, name):,.0f}" for name in
                                ("readahead_blocks", "readahead_unused_max", "requests"))])
     return header, rows
@@ -159,7 +170,8 @@ def markdown(header, rows):
 
 def plot_rounds(document, path):
     """A dot for each round's C / Rust, with the median and its interval, and in grey C / C."""
-    entries = [(series, job, state) for series in complete(document, "comparison") for job, state in jobs_of(series)]
+    entries = [(series, job, state) for series in complete(document, "comparison") for job, state in jobs_of(series)
+               if identical(series, job)]
     figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.42 * len(entries)), layout="constrained")
     for row, (series, job, state) in enumerate(entries):
         c, rust, again = (seconds(series, job, state, kernel) for kernel in ("C", "Rust", "C again"))
@@ -172,7 +184,7 @@ def plot_rounds(document, path):
     axes.set_yticks(range(len(entries)), [f"{job}, {series['size']:,} {series['unit']}, {series['device']}, {state}"
                                           for series, job, state in entries])
     axes.invert_yaxis()
-    axes.set_xlabel("time of C / time of Rust (blue) and of C (grey), by round; bar: 95% interval of the median")
+    axes.set_xlabel("time of C / time of Rust (blue) and of C (grey), by round; bar: interval as in the table")
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
 
@@ -236,8 +248,8 @@ def write(document, output):
     text = [f"# Benchmark of {document['date']}\n"]
     if document["partial"]:
         text.append("**Partial: the run was ended early.**\n")
-    text.append("Times are medians of one boot of each kernel in each round, ratios are medians of those of each round, with their "
-                "bootstrap 95% interval. C / C is the C kernel against itself: noise. Cold is the first job after mounting with "
+    text.append("Times are medians of one boot of each kernel in each round, ratios are medians of those of each round, with "
+                f"their bootstrap 95% interval or, of fewer than {ENOUGH} rounds, the least and the greatest. C / C is the C kernel against itself: noise. Cold is the first job after mounting with "
                 "nothing cached, warm the median of three more.\n")
     tables = (("C against Rust", comparison), ("Counts", counts), ("The seeds' changes on this kernel", seeds),
               ("Readahead window", sweep))
@@ -270,9 +282,19 @@ def write(document, output):
     return wrong
 
 
-def finish_report(document, output):
-    """Write the report, and fail if a result differed."""
-    if write(document, output):
+def load(path):
+    """The document that scripts/bench/run has written."""
+    try:
+        document = json.loads(path.read_text())
+        document["series"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Error(f"{path} is not what scripts/bench/run writes: {error!r}") from None
+    return document
+
+
+def fail_if(wrong, output):
+    """Fail if a result differed."""
+    if wrong:
         raise Error(f"the kernels do not do the same, see {output}/report.md")
 
 
@@ -280,7 +302,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("samples", type=Path)
     path = parser.parse_args().samples
-    finish_report(json.loads(path.read_text()), path.parent)
+    fail_if(write(load(path), path.parent), path.parent)
 
 
 if __name__ == "__main__":

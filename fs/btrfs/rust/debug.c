@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
 #include <linux/atomic.h>
+#include <linux/bitops.h>
 #include <linux/debugfs.h>
-#include <linux/minmax.h>
 #include <linux/module.h>
 #include <linux/seq_file.h>
 #include <linux/sizes.h>
 #include <linux/string.h>
+#include <linux/sysfs.h>
 #include "../ctree.h"
 #include "../extent_io.h"
 #include "btrfs_rust.h"
@@ -14,7 +15,7 @@
 
 static atomic64_t readahead_blocks;
 static atomic64_t readahead_used;
-/* The most blocks that were read ahead and not used yet. */
+/* The most blocks at a time that were read ahead and not used; those never used stay counted. */
 static atomic64_t readahead_unused_max;
 static atomic64_t extent_tree_searches;
 
@@ -24,13 +25,14 @@ static struct dentry *counters_file;
 void btrfs_count_readahead(struct extent_buffer *eb)
 {
 	s64 unused;
+	s64 max;
 
 	if (test_and_set_bit(EXTENT_BUFFER_READAHEAD, &eb->bflags))
 		return;
 	unused = atomic64_inc_return(&readahead_blocks) - atomic64_read(&readahead_used);
-	/* Readers of one tree only: a race loses at most one block of the maximum. */
-	if (unused > atomic64_read(&readahead_unused_max))
-		atomic64_set(&readahead_unused_max, unused);
+	max = atomic64_read(&readahead_unused_max);
+	while (unused > max && !atomic64_try_cmpxchg(&readahead_unused_max, &max, unused))
+		;
 }
 
 /* Count the first use of @eb after it was read ahead. */
@@ -70,8 +72,9 @@ void btrfs_counters_exit(void)
 #ifdef CONFIG_BTRFS_RUST
 
 /*
- * Ablation: module parameters that take the project's parts out one by one, to measure what each
- * is worth. What is sent and mapped stays the same; CONFIG_BTRFS_RUST_VERIFY reports a difference.
+ * Ablation: module parameters that take the parts out one by one, to measure what each is worth.
+ * Without the utimes cache, streams have more commands; otherwise nothing changes but the time.
+ * CONFIG_BTRFS_RUST_VERIFY reports that they change what Rust does.
  */
 static struct btrfs_rust_ablation ablation = {
 	.send_reada = BTRFS_RUST_READA_FORWARD_ALWAYS,
