@@ -128,3 +128,10 @@ def test_compare_flags_what_is_beyond_the_noise(tmp_path):
     assert "is not what" in refused(BENCH / "compare", old, SRC / "README.md")
     wrong = written(tmp_path / "wrong", samples([2, 2], [1, 1], [2, 2], results=("same", "other", "same")))
     assert "results that differ" in refused(BENCH / "compare", old, wrong)
+
+
+def test_every_workload_can_be_run_in_a_guest():
+    files = [file for file in BENCH.glob("*.py") if "\nWORKLOAD = " in file.read_text()]
+    assert len(files) >= 4
+    for file in files:
+        assert "DEVICE" in output_of(file, "make", "--help").upper()

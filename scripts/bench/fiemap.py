@@ -3,7 +3,7 @@
 """Seed 003: fiemap of files of many compressed extents, asked for as filefrag -v does, 512 at a time.
 
 Each MiB is 8 extents. Asked for their number only, as filefrag without -v does, today's kernels do not look at sharedness;
-and they know without looking that extents younger than the last snapshot are not shared by one. So there are three more
+and of extents younger than the last snapshot they look at the references only, not at the path. So there are three more
 files: one older than a snapshot that is gone again, one with a reflinked copy, and one in a snapshot.
 """
 

@@ -28,7 +28,7 @@ SEEDS = (
     ("000", "full send", "rust_reada", "none", "forward", "-10.2%, -14.2%", ""),
     ("001", "full send", "rust_reada", "forward", "always", "-5.7%", ""),
     ("003", "fiemap, older than the last snapshot", "rust_share_cache", "off", "on", "2.2x cold, 3x warm",
-     "the seed's file is younger than any snapshot; today's kernels do not look at such"),
+     "of a file younger than any snapshot, which today's kernels do not look for the path of; ours is older than one"),
     ("004", "incremental send", "rust_utimes_cache", "off", "on", "9.5x, 12.9x, 5.5x",
      "the seed's figure is of its whole patch set, ours of the cache alone"),
 )
