@@ -184,7 +184,7 @@ def plot_rounds(document, path):
     axes.set_yticks(range(len(entries)), [f"{job}, {series['size']:,} {series['unit']}, {series['device']}, {state}"
                                           for series, job, state in entries])
     axes.invert_yaxis()
-    axes.set_xlabel("time of C / time of Rust (blue) and of C (grey), by round; bar: interval as in the table")
+    axes.set_xlabel("C / Rust (blue) and C / C (grey), by round")
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
 
