@@ -17,7 +17,7 @@ help:			## Show this list
 	@echo
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-demo:			## Run the three jobs with the C and the Rust kernel and compare
+demo:			## Run the jobs with the C and the Rust kernel and compare
 	@$(ENV) scripts/build um-c um-rust
 	@$(ENV) scripts/bench/run --kind comparison --device ram --rounds 6
 
