@@ -16,6 +16,22 @@ class Error(Exception):
     """A failure that the user can act on; printed as one line."""
 
 
+def kunit(tree, arch, objects, fragments, *options):
+    """The command that runs KUnit suites with the kernel's own runner, in its directory `tree`.
+
+    `fragments` are files of tools/testing/kunit, with which the kernel is built in the directory `objects`.
+    """
+    configs = [*(SRC / "tools/testing/kunit" / name for name in fragments), SRC / "fs/btrfs/rust/.kunitconfig"]
+    return [tree / "tools/testing/kunit/kunit.py", "run", f"--arch={arch}", f"--build_dir={objects}",
+            *(f"--kunitconfig={config}" for config in configs), "--make_options=LLVM=1", f"--jobs={os.cpu_count() + 1}", *options]
+
+
+def kvm_works():
+    """Whether scripts/vm --probe-kvm has seen KVM run a guest."""
+    verdict = CACHE / "kvm"
+    return verdict.exists() and verdict.read_text().strip() == "works"
+
+
 def need_space(where, gigabytes):
     """Refuse to start what the disk cannot hold."""
     free = shutil.disk_usage(where).free >> 30

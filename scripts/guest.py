@@ -188,7 +188,8 @@ class Workload:
 def main(workload):
     """The command line of a workload inside the guest. `run` prints the samples as JSON: {job: {"cold": ..., "warm": ...}}.
 
-    A cold sample is the first after mounting, with nothing cached. The warm one is the median of the three that follow.
+    A cold sample is the first after mounting, with nothing cached. The warm one is the median of those that follow: three,
+    or more that together take half a second.
     """
     parser = argparse.ArgumentParser()
     verbs = parser.add_subparsers(dest="verb", required=True)
@@ -215,9 +216,12 @@ def main(workload):
         counts = {what: number if what.endswith("_max") else number - before[what] for what, number in counters(disk).items()}
         samples[name] = {"cold": {"seconds": seconds, "result": result, "counts": counts}}
         if not arguments.cold:
-            times, results = zip(*(workload.jobs[name](top) for _ in range(3)))
-            samples[name]["warm"] = {"seconds": statistics.median(times), "result": results[0]}
-            if any(other != result for other in results):
-                raise RuntimeError(f"{name} gave different results")
+            times = []
+            while len(times) < 3 or sum(times) < 0.5:
+                seconds, other = workload.jobs[name](top)
+                if other != result:
+                    raise RuntimeError(f"{name} gave different results")
+                times.append(seconds)
+            samples[name]["warm"] = {"seconds": statistics.median(times), "result": result}
         umount(top)
     print(json.dumps(samples))

@@ -7,12 +7,13 @@ import re
 
 import pytest
 
+from common import kunit
 from conftest import BUILD, SRC, output_of
 
 RUST = SRC / "fs/btrfs/rust"
-# With which configuration fragments and make options, and in which object directory. UML's is built with clippy in place
+# With which configuration fragments and options, and in which object directory. UML's is built with clippy in place
 # of rustc, which makes the same code; x86_64's is that of its other kernel, since it takes long to build.
-ARCHITECTURES = {"um": ("um.config", ["CLIPPY=1"], "{}-kunit"), "x86_64": ("x86_64.config", [], "{}-x86_64")}
+ARCHITECTURES = {"um": ("um.config", ["--make_options=CLIPPY=1"], "{}-kunit"), "x86_64": ("x86_64.config", [], "{}-x86_64")}
 
 
 def written():
@@ -34,12 +35,8 @@ def test_all_kunit_tests_pass(tree, arch):
     results.unlink(missing_ok=True)
     # Clippy speaks only when it compiles.
     (objects / "fs/btrfs/rust/btrfs_rust.o").unlink(missing_ok=True)
-    said = output_of(
-        tree / "tools/testing/kunit/kunit.py", "run", f"--arch={arch}", f"--build_dir={objects}",
-        f"--kunitconfig={SRC}/tools/testing/kunit/{fragment}", f"--kunitconfig={RUST}/.kunitconfig",
-        *(part for option in ["LLVM=1", *options] for part in ("--make_options", option)),
-        "--jobs", os.cpu_count() + 1, "--timeout", "600", f"--json={results}", "btrfs_*",
-        cwd=tree, env={**os.environ, "PATH": f"/usr/lib/ccache:{os.environ['PATH']}"})
+    said = output_of(*kunit(tree, arch, objects, [fragment], *options, "--timeout=600", f"--json={results}", "btrfs_*"),
+                     cwd=tree, env={**os.environ, "PATH": f"/usr/lib/ccache:{os.environ['PATH']}"})
     # How rustc and clippy name the place of whatever they have to say.
     assert re.findall(r"--> .*fs/btrfs/rust/.*", said) == []
     run = {suite["name"]: {test["name"] for test in suite["test_cases"] if test["status"] == "PASS"}

@@ -45,7 +45,7 @@ def fiemap(path):
 
 
 WORKLOAD = guest.Workload(
-    unit="MiB", small=(1024,), full=(40_960,), make=make,
+    unit="MiB", small=(512, 2048), full=(40_960,), make=make,
     jobs={"fiemap": lambda top: fiemap(top / "young/file"),
           "fiemap, older than the last snapshot": lambda top: fiemap(top / "old/file"),
           "fiemap, reflinked copy": lambda top: fiemap(top / "copied/copy"),

@@ -25,7 +25,7 @@ def make(device, files):
 
 
 WORKLOAD = guest.Workload(
-    unit="files", small=(8_000,), full=(200_000, 500_000), make=make,
+    unit="files", small=(2_000, 8_000), full=(200_000, 500_000), make=make,
     jobs={"full send": lambda top: guest.timed_send(top / "snap1"),
           "incremental send of it": lambda top: guest.timed_send(top / "snap2", top / "snap1")},
     ablation=(("full send", "rust_reada", ("none", "forward", "always")),))

@@ -27,7 +27,7 @@ def make(device, files):
 
 
 WORKLOAD = guest.Workload(
-    unit="files", small=(8_000,), full=(20_000, 40_000, 60_000), make=make,
+    unit="files", small=(2_000, 8_000), full=(20_000, 40_000, 60_000), make=make,
     jobs={"incremental send": lambda top: guest.timed_send(top / "snap2", top / "snap1")},
     ablation=(("incremental send", "rust_utimes_cache", ("off", "on")),))
 

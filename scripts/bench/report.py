@@ -250,7 +250,7 @@ def write(document, output):
         text.append("**Partial: the run was ended early.**\n")
     text.append("Times are medians of one boot of each kernel in each round, ratios are medians of those of each round, with "
                 f"their bootstrap 95% interval or, of fewer than {ENOUGH} rounds, the least and the greatest. C / C is the C kernel against itself: noise. Cold is the first job after mounting with "
-                "nothing cached, warm the median of three more.\n")
+                "nothing cached, warm the median of those that follow it.\n")
     tables = (("C against Rust", comparison), ("Counts", counts), ("The seeds' changes on this kernel", seeds),
               ("Readahead window", sweep))
     console = Console(width=160)
