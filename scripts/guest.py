@@ -65,21 +65,17 @@ def drop_caches():
 def send(snap, parent=None, options=(), keep=None):
     """Send a snapshot. Returns the stream's SHA-256, its size in bytes and the time in seconds.
 
-    The stream is written to the file `keep`, if there is one.
+    The stream is left in the file `keep`, if there is one.
     """
-    digest, size = hashlib.sha256(), 0
+    stream = keep or "/tmp/stream"
     start = time.monotonic()
-    command = ["btrfs", "-q", "send", *options, *(["-p", parent] if parent else []), snap]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0) as process, \
-            open(keep or os.devnull, "wb") as copy:
-        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 1 << 20)
-        while block := process.stdout.read(1 << 20):
-            digest.update(block)
-            size += len(block)
-            copy.write(block)
-    if process.returncode:
-        raise RuntimeError(f"btrfs send of {snap} failed")
-    return digest.hexdigest(), size, time.monotonic() - start
+    run("btrfs", "-q", "send", *options, "-f", stream, *(["-p", parent] if parent else []), snap)
+    seconds = time.monotonic() - start
+    with open(stream, "rb") as file:
+        digest, size = hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size
+    if not keep:
+        os.unlink(stream)
+    return digest, size, seconds
 
 
 def timed_send(snap, parent=None):

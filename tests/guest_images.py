@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import stat
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -335,6 +336,19 @@ def receive(device, second, streams):
     guest.umount(MNT)
 
 
+def kill(device):
+    """Kill sends from a slow disk at many moments: what they have begun to read must not be in the way of unmounting."""
+    slow = guest.delayed(device, 10)
+    for number in range(20):
+        top = guest.mount(slow, MNT, "ro")
+        guest.drop_caches()
+        snap, parent = SENDS[number % len(SENDS)]
+        with subprocess.Popen(["btrfs", "-q", "send", "-f", "/tmp/stream", *(["-p", top / parent] if parent else []), top / snap]) as process:
+            time.sleep(number * 0.02)
+            process.kill()
+        guest.umount(MNT)
+
+
 def finish(result, output):
     """Write the result, with VERIFY's counters where the kernel has them."""
     counters = Path("/sys/kernel/debug/btrfs_rust_verify")
@@ -346,5 +360,5 @@ def finish(result, output):
 
 if __name__ == "__main__":
     started = time.monotonic()
-    {"make": make, "read": read, "churn": churn, "receive": receive}[sys.argv[1]](*sys.argv[2:])
+    {"make": make, "read": read, "churn": churn, "receive": receive, "kill": kill}[sys.argv[1]](*sys.argv[2:])
     print(f"{sys.argv[1]}: {time.monotonic() - started:.1f} s")

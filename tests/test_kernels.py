@@ -99,6 +99,11 @@ def test_receiving_gives_what_was_sent(nodesize):
     os.unlink(disks[1])
 
 
+def test_a_send_can_be_killed_at_any_moment():
+    said = vm("um-rust", GUEST, "kill", "/dev/ubdb", disks=[image(16384)])
+    assert said.startswith("kill: ")
+
+
 def test_verify_compared_much_and_saw_no_difference():
     counts = {}
     for job in ("read", "churn"):

@@ -15,6 +15,7 @@
 #define BTRFS_C_READ_PATH
 #endif
 
+struct btrfs_root;
 struct extent_buffer;
 
 /* The values of struct btrfs_path.reada, checked against them in helpers.c. */
@@ -23,13 +24,11 @@ struct extent_buffer;
 #define BTRFS_RUST_READA_FORWARD		2
 #define BTRFS_RUST_READA_FORWARD_ALWAYS		3
 
+/* Not one of them: what reada_walk.rs does, for the module parameter of debug.c. */
+#define BTRFS_RUST_READA_WALK			4
+
 /* No readahead decision selects more slots. */
-#if defined(CONFIG_BTRFS_DEBUG) && !defined(CONFIG_BTRFS_RUST_VERIFY)
-/* Room for larger windows, see rust_reada_window in debug.c. */
-#define BTRFS_RUST_READA_MAX			512
-#else
 #define BTRFS_RUST_READA_MAX			33
-#endif
 
 /* The slots of a node to read ahead, in this order. */
 struct btrfs_rust_reada {
@@ -42,6 +41,59 @@ void btrfs_rust_reada_for_search(const struct extent_buffer *node, int slot, u8 
 				 u64 objectid, struct btrfs_rust_reada *selected);
 void btrfs_rust_reada_for_move_down(const struct extent_buffer *node, int slot, u64 min_gen,
 				    struct btrfs_rust_reada *selected);
+
+/* A key of a tree. */
+struct btrfs_rust_key {
+	u64 objectid;
+	u64 offset;
+	u8 type;
+};
+
+/* What decides how much is read ahead; in bytes. */
+struct btrfs_rust_disk {
+	u64 readahead;
+	u64 memory;
+	u32 nodesize;
+	bool rotating;
+};
+
+/* A leaf to read ahead, of the first or the second tree: 0 or 1. */
+struct btrfs_rust_leaf {
+	struct btrfs_rust_key key;
+	u64 blockptr;
+	u64 generation;
+	u8 tree;
+};
+
+/*
+ * A walk from a key to another, for which about @wanted leaves are needed; @is_first if it is not
+ * known to go on where another one ended.
+ */
+struct btrfs_rust_range {
+	struct btrfs_rust_key start;
+	struct btrfs_rust_key end;
+	u32 wanted;
+	bool is_first;
+};
+
+/* The state of reada_walk.rs. */
+struct btrfs_rust_walk {
+	u64 state[26];
+};
+
+/* reada_walk.rs */
+bool btrfs_rust_walk_init(struct btrfs_rust_walk *walk, const struct btrfs_rust_disk *disk);
+void btrfs_rust_walk_destroy(struct btrfs_rust_walk *walk);
+bool btrfs_rust_walk_is_due(const struct btrfs_rust_walk *walk, const struct btrfs_rust_key *key);
+u32 btrfs_rust_walk_plan(struct btrfs_rust_walk *walk, struct btrfs_root *left,
+			 struct btrfs_root *right, const struct btrfs_rust_key *key);
+void btrfs_rust_walk_leaf(const struct btrfs_rust_walk *walk, u32 index,
+			  struct btrfs_rust_leaf *leaf);
+void btrfs_rust_walk_failed(struct btrfs_rust_walk *walk);
+bool btrfs_rust_walk_init_range(struct btrfs_rust_walk *walk, const struct btrfs_rust_disk *disk,
+				const struct btrfs_rust_range *range);
+bool btrfs_rust_walk_want(struct btrfs_rust_walk *walk, struct btrfs_root *extent_root, u64 bytenr,
+			  struct btrfs_rust_leaf *leaf);
 
 /* The state of share_cache.rs; all zeroes is an empty cache. */
 struct btrfs_rust_share_cache {
@@ -124,7 +176,11 @@ u32 btrfs_rust_node_size(const struct extent_buffer *node);
 u32 btrfs_rust_node_nritems(const struct extent_buffer *node);
 u64 btrfs_rust_node_blockptr(const struct extent_buffer *node, u32 slot);
 u64 btrfs_rust_node_generation(const struct extent_buffer *node, u32 slot);
-u64 btrfs_rust_node_objectid(const struct extent_buffer *node, u32 slot);
+struct btrfs_rust_key btrfs_rust_node_key(const struct extent_buffer *node, u32 slot);
 bool btrfs_rust_is_cached(const struct extent_buffer *node, u64 bytenr);
+struct extent_buffer *btrfs_rust_commit_root(struct btrfs_root *root);
+struct extent_buffer *btrfs_rust_read_child(struct extent_buffer *node, u32 slot);
+void btrfs_rust_readahead_child(struct extent_buffer *node, u32 slot);
+void btrfs_rust_put_node(struct extent_buffer *node);
 
 #endif

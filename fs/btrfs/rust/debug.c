@@ -5,7 +5,6 @@
 #include <linux/debugfs.h>
 #include <linux/module.h>
 #include <linux/seq_file.h>
-#include <linux/sizes.h>
 #include <linux/string.h>
 #include <linux/sysfs.h>
 #include "../ctree.h"
@@ -77,17 +76,17 @@ void btrfs_counters_exit(void)
  * CONFIG_BTRFS_RUST_VERIFY reports that they change what Rust does.
  */
 static struct btrfs_rust_ablation ablation = {
-	.send_reada = BTRFS_RUST_READA_FORWARD_ALWAYS,
+	.send_reada = BTRFS_RUST_READA_WALK,
 	.share_cache = true,
 	.utimes_cache = true,
-	.reada_window = SZ_128K,
 };
 
-static const char * const reada_names[] = { "none", "forward", "always" };
+static const char * const reada_names[] = { "none", "forward", "always", "walk" };
 static const u8 reada_modes[] = {
 	BTRFS_RUST_READA_NONE,
 	BTRFS_RUST_READA_FORWARD,
 	BTRFS_RUST_READA_FORWARD_ALWAYS,
+	BTRFS_RUST_READA_WALK,
 };
 
 static int set_reada(const char *value, const struct kernel_param *param)
@@ -115,7 +114,7 @@ static const struct kernel_param_ops reada_ops = {
 };
 
 module_param_cb(rust_reada, &reada_ops, NULL, 0644);
-MODULE_PARM_DESC(rust_reada, "Readahead of send: none, forward or always (default)");
+MODULE_PARM_DESC(rust_reada, "Readahead of send: none, forward, always or walk (default)");
 
 module_param_named(rust_share_cache, ablation.share_cache, bool, 0644);
 MODULE_PARM_DESC(rust_share_cache, "Whether fiemap remembers what is shared (default on)");
@@ -124,7 +123,7 @@ module_param_named(rust_utimes_cache, ablation.utimes_cache, bool, 0644);
 MODULE_PARM_DESC(rust_utimes_cache, "Whether send remembers directories (default on)");
 
 module_param_named(rust_reada_window, ablation.reada_window, uint, 0644);
-MODULE_PARM_DESC(rust_reada_window, "Bytes of leaves that a full send reads ahead (default 131072)");
+MODULE_PARM_DESC(rust_reada_window, "Bytes of leaves that a send reads ahead at most (default 0: what suits the disk)");
 
 struct btrfs_rust_ablation btrfs_rust_ablation(void)
 {

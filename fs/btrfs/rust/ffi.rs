@@ -6,7 +6,10 @@
 
 #![expect(unsafe_code)]
 
-use core::ptr::NonNull;
+use core::{
+    mem::ManuallyDrop,
+    ptr::NonNull, //
+};
 
 use kernel::{
     ffi::c_int,
@@ -19,6 +22,12 @@ use crate::{
         self,
         Mode,
         Node, //
+    },
+    reada_walk::{
+        Disk,
+        Leaf,
+        Tree,
+        Walk, //
     },
     send_utimes::DirUtimes,
     share_cache::{
@@ -52,6 +61,14 @@ macro_rules! check_prototypes {
 check_prototypes!(
     btrfs_rust_reada_for_search,
     btrfs_rust_reada_for_move_down,
+    btrfs_rust_walk_init,
+    btrfs_rust_walk_destroy,
+    btrfs_rust_walk_is_due,
+    btrfs_rust_walk_plan,
+    btrfs_rust_walk_leaf,
+    btrfs_rust_walk_failed,
+    btrfs_rust_walk_init_range,
+    btrfs_rust_walk_want,
     btrfs_rust_share_lookup,
     btrfs_rust_share_store,
     btrfs_rust_share_end_many_paths,
@@ -71,6 +88,8 @@ check_prototypes!(btrfs_rust_share_block);
 const _: () = assert!(reada::MAX_SCAN < bindings::BTRFS_RUST_READA_MAX);
 
 // C keeps the states in opaque storage.
+const _: () = assert!(size_of::<Walk>() <= size_of::<bindings::btrfs_rust_walk>());
+const _: () = assert!(align_of::<Walk>() <= align_of::<bindings::btrfs_rust_walk>());
 const _: () = assert!(size_of::<ShareCache>() <= size_of::<bindings::btrfs_rust_share_cache>());
 const _: () = assert!(align_of::<ShareCache>() <= align_of::<bindings::btrfs_rust_share_cache>());
 const _: () = assert!(size_of::<DirUtimes>() <= size_of::<bindings::btrfs_rust_dir_utimes>());
@@ -87,28 +106,45 @@ fn ablation() -> bindings::btrfs_rust_ablation {
 #[cfg(not(CONFIG_BTRFS_DEBUG))]
 const fn ablation() -> bindings::btrfs_rust_ablation {
     bindings::btrfs_rust_ablation {
-        reada_window: reada::WINDOW,
-        send_reada: bindings::BTRFS_RUST_READA_FORWARD_ALWAYS as u8,
+        reada_window: 0,
+        send_reada: bindings::BTRFS_RUST_READA_WALK as u8,
         share_cache: true,
         utimes_cache: true,
     }
 }
 
-/// A node that C holds.
+/// A node, with a reference.
 ///
 /// # Invariants
 ///
-/// The pointer is to an extent buffer that is a node above the leaves, is up to date, and neither
-/// changes nor goes away for as long as this exists.
+/// The pointer is to an extent buffer that is a node above the leaves, is up to date, does not
+/// change for as long as this exists, and has a reference that is given back when this is dropped.
 struct ExtentBuffer(NonNull<bindings::extent_buffer>);
 
 impl ExtentBuffer {
     /// # Safety
     ///
-    /// `node` must be null, or as the invariants say for as long as the result exists.
-    unsafe fn new(node: *const bindings::extent_buffer) -> Option<Self> {
+    /// `node` must be null, or as the invariants say.
+    unsafe fn new(node: *mut bindings::extent_buffer) -> Option<Self> {
         // INVARIANT: By the safety requirements.
-        NonNull::new(node.cast_mut()).map(Self)
+        NonNull::new(node).map(Self)
+    }
+
+    /// A node that C holds, and goes on to hold for as long as the result exists.
+    ///
+    /// # Safety
+    ///
+    /// `node` must be null, or as the invariants say, but for the reference.
+    unsafe fn borrow(node: *const bindings::extent_buffer) -> Option<ManuallyDrop<Self>> {
+        // INVARIANT: By the safety requirements; the reference is not given back.
+        NonNull::new(node.cast_mut()).map(|node| ManuallyDrop::new(Self(node)))
+    }
+}
+
+impl Drop for ExtentBuffer {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants, the reference is ours.
+        unsafe { bindings::btrfs_rust_put_node(self.0.as_ptr()) };
     }
 }
 
@@ -130,12 +166,27 @@ impl Node for ExtentBuffer {
         nritems() -> u32 = btrfs_rust_node_nritems;
         blockptr(slot) -> u64 = btrfs_rust_node_blockptr;
         generation(slot) -> u64 = btrfs_rust_node_generation;
-        objectid(slot) -> u64 = btrfs_rust_node_objectid;
+    }
+
+    fn key(&self, slot: u32) -> reada::Key {
+        // SAFETY: By the invariants, this is a node; the helper checks `slot` against what a node
+        // has room for.
+        unsafe { bindings::btrfs_rust_node_key(self.0.as_ptr(), slot) }.into()
     }
 
     fn is_cached(&self, blockptr: u64) -> bool {
         // SAFETY: By the invariants, this is a node.
         unsafe { bindings::btrfs_rust_is_cached(self.0.as_ptr(), blockptr) }
+    }
+}
+
+impl From<bindings::btrfs_rust_key> for reada::Key {
+    fn from(key: bindings::btrfs_rust_key) -> Self {
+        Self {
+            objectid: key.objectid,
+            kind: key.type_,
+            offset: key.offset,
+        }
     }
 }
 
@@ -172,9 +223,12 @@ unsafe extern "C" fn btrfs_rust_reada_for_search(
     objectid: u64,
     selected: *mut bindings::btrfs_rust_reada,
 ) {
-    let (mut reada, ablation) = (u32::from(reada), ablation());
-    if reada == bindings::BTRFS_RUST_READA_FORWARD_ALWAYS {
-        reada = u32::from(ablation.send_reada);
+    let mut reada = u32::from(reada);
+    let send_reada = u32::from(ablation().send_reada);
+    if reada == bindings::BTRFS_RUST_READA_FORWARD_ALWAYS
+        && send_reada != bindings::BTRFS_RUST_READA_WALK
+    {
+        reada = send_reada;
     }
     let mode = match reada {
         bindings::BTRFS_RUST_READA_BACK => Mode::Back,
@@ -183,10 +237,10 @@ unsafe extern "C" fn btrfs_rust_reada_for_search(
         _ => Mode::None,
     };
     // SAFETY: By the safety requirements, `node` outlives this call unchanged.
-    let node = unsafe { ExtentBuffer::new(node) };
-    let search = node.as_ref().and_then(|node| {
-        reada::for_search(node, slot as u32, mode, objectid, ablation.reada_window)
-    });
+    let node = unsafe { ExtentBuffer::borrow(node) };
+    let search = node
+        .as_deref()
+        .and_then(|node| reada::for_search(node, slot as u32, mode, objectid));
     // SAFETY: By the safety requirements.
     unsafe { write_reada(selected, search.into_iter().flatten()) };
 }
@@ -205,13 +259,242 @@ unsafe extern "C" fn btrfs_rust_reada_for_move_down(
     selected: *mut bindings::btrfs_rust_reada,
 ) {
     // SAFETY: By the safety requirements, `node` outlives this call unchanged.
-    let node = unsafe { ExtentBuffer::new(node) };
+    let node = unsafe { ExtentBuffer::borrow(node) };
     let slots = node
-        .as_ref()
+        .as_deref()
         .filter(|_| u32::from(ablation().send_reada) != bindings::BTRFS_RUST_READA_NONE)
         .map(|node| reada::for_move_down(node, slot as u32, min_gen));
     // SAFETY: By the safety requirements.
     unsafe { write_reada(selected, slots.into_iter().flatten()) };
+}
+
+/// The commit root of a tree, or an empty tree for null.
+///
+/// # Invariants
+///
+/// The pointer is null, or to a root that exists for as long as this does; `commit_root_sem` is
+/// held for reading, so that no block of it changes.
+struct CommitRoot(*mut bindings::btrfs_root);
+
+impl Tree for CommitRoot {
+    type Node = ExtentBuffer;
+
+    fn root(&self) -> Option<ExtentBuffer> {
+        if self.0.is_null() {
+            return None;
+        }
+        // SAFETY: By the invariants, this is a root, and the lock is held.
+        let node = unsafe { bindings::btrfs_rust_commit_root(self.0) };
+        // SAFETY: It is null or a node above the leaves, with a reference for us.
+        unsafe { ExtentBuffer::new(node) }
+    }
+
+    fn child(
+        &self,
+        node: &ExtentBuffer,
+        slot: u32,
+        also: impl Iterator<Item = u32>,
+    ) -> Option<ExtentBuffer> {
+        for wanted in Iterator::chain(core::iter::once(slot), also) {
+            // SAFETY: By the invariants, this is a node; the helper checks the slot.
+            unsafe { bindings::btrfs_rust_readahead_child(node.0.as_ptr(), wanted) };
+        }
+        // SAFETY: By the invariants, this is a node; the helper checks the slot.
+        let child = unsafe { bindings::btrfs_rust_read_child(node.0.as_ptr(), slot) };
+        // SAFETY: It is null, or a node one level below, with a reference for us; callers do not
+        // ask for leaves.
+        unsafe { ExtentBuffer::new(child) }
+    }
+}
+
+impl From<bindings::btrfs_rust_disk> for Disk {
+    fn from(disk: bindings::btrfs_rust_disk) -> Self {
+        Self {
+            rotating: disk.rotating,
+            readahead: disk.readahead,
+            memory: disk.memory,
+            nodesize: disk.nodesize,
+        }
+    }
+}
+
+impl From<Leaf> for bindings::btrfs_rust_leaf {
+    fn from(leaf: Leaf) -> Self {
+        Self {
+            key: bindings::btrfs_rust_key {
+                objectid: leaf.key.objectid,
+                offset: leaf.key.offset,
+                type_: leaf.key.kind,
+            },
+            blockptr: leaf.blockptr,
+            generation: leaf.generation,
+            tree: leaf.tree,
+        }
+    }
+}
+
+/// Writes a walk where C can keep it, if there is one and it is not switched off.
+///
+/// # Safety
+///
+/// `walk` must be valid for writing.
+unsafe fn write_walk(walk: *mut bindings::btrfs_rust_walk, new: Result<Walk>) -> bool {
+    if u32::from(ablation().send_reada) != bindings::BTRFS_RUST_READA_WALK {
+        return false;
+    }
+    let Ok(new) = new else {
+        return false;
+    };
+    // SAFETY: By the safety requirements, and the storage is large enough as checked above.
+    unsafe { walk.cast::<Walk>().write(new) };
+    true
+}
+
+/// Prepares the readahead of a walk; false if it is out of memory, or switched off.
+///
+/// # Safety
+///
+/// `walk` must be valid for writing, and `disk` for reading.
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_walk_init(
+    walk: *mut bindings::btrfs_rust_walk,
+    disk: *const bindings::btrfs_rust_disk,
+) -> bool {
+    // SAFETY: By the safety requirements.
+    let disk = unsafe { *disk };
+    let window = u64::from(ablation().reada_window);
+    // SAFETY: By the safety requirements.
+    unsafe {
+        write_walk(
+            walk,
+            Walk::new(disk.into(), (window > 0).then_some(window / 2)),
+        )
+    }
+}
+
+/// Prepares the readahead of a walk through a range of keys; false if it is out of memory, or
+/// switched off.
+///
+/// # Safety
+///
+/// `walk` must be valid for writing, `disk` and `range` for reading.
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_walk_init_range(
+    walk: *mut bindings::btrfs_rust_walk,
+    disk: *const bindings::btrfs_rust_disk,
+    range: *const bindings::btrfs_rust_range,
+) -> bool {
+    // SAFETY: By the safety requirements.
+    let (disk, range) = unsafe { (*disk, *range) };
+    let keys = range.start.into()..range.end.into();
+    let new = Walk::in_range(disk.into(), keys, range.wanted, range.is_first);
+    // SAFETY: By the safety requirements.
+    unsafe { write_walk(walk, new) }
+}
+
+/// Looks up the leaf of the extent tree that is needed for the extent at `bytenr`; false if it was
+/// the last one already. Reads nodes and waits for them.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_walk_plan`]; `leaf` must be valid for writing.
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_walk_want(
+    walk: *mut bindings::btrfs_rust_walk,
+    extent_root: *mut bindings::btrfs_root,
+    bytenr: u64,
+    leaf: *mut bindings::btrfs_rust_leaf,
+) -> bool {
+    // SAFETY: By the safety requirements.
+    let walk = unsafe { &mut *walk.cast::<Walk>() };
+    // INVARIANT: By the safety requirements.
+    let Some(found) = walk.want(&CommitRoot(extent_root), bytenr) else {
+        return false;
+    };
+    // SAFETY: By the safety requirements.
+    unsafe { leaf.write(found.into()) };
+    true
+}
+
+/// Frees what [`btrfs_rust_walk_init`] has made.
+///
+/// # Safety
+///
+/// `walk` must be what [`btrfs_rust_walk_init`] has made, the caller's alone, and not be used
+/// again.
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_walk_destroy(walk: *mut bindings::btrfs_rust_walk) {
+    // SAFETY: By the safety requirements.
+    unsafe { walk.cast::<Walk>().drop_in_place() };
+}
+
+/// Whether a walk that has come to `key` wants another batch.
+///
+/// # Safety
+///
+/// `walk` must be what [`btrfs_rust_walk_init`] has made, and not be changed at the same time;
+/// `key` must be valid for reading.
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_walk_is_due(
+    walk: *const bindings::btrfs_rust_walk,
+    key: *const bindings::btrfs_rust_key,
+) -> bool {
+    // SAFETY: By the safety requirements.
+    let (walk, key) = unsafe { (&*walk.cast::<Walk>(), *key) };
+    walk.is_due(key.into())
+}
+
+/// Plans the next batch of a walk that has come to `key`, and returns how many leaves it has. Reads
+/// nodes and waits for them.
+///
+/// # Safety
+///
+/// `walk` must be what [`btrfs_rust_walk_init`] has made, and the caller's alone; `left` must be a
+/// root and `right` one or null; `key` must be valid for reading. `commit_root_sem` must be held.
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_walk_plan(
+    walk: *mut bindings::btrfs_rust_walk,
+    left: *mut bindings::btrfs_root,
+    right: *mut bindings::btrfs_root,
+    key: *const bindings::btrfs_rust_key,
+) -> u32 {
+    // SAFETY: By the safety requirements.
+    let (walk, key) = unsafe { (&mut *walk.cast::<Walk>(), *key) };
+    // INVARIANT: By the safety requirements.
+    walk.plan(&CommitRoot(left), &CommitRoot(right), key.into());
+    walk.leaves().len() as u32
+}
+
+/// Reads the leaf of the last batch that is to be read after `index` others.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_walk_is_due`]; `leaf` must be valid for writing, and is not written to if
+/// there are no more than `index`.
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_walk_leaf(
+    walk: *const bindings::btrfs_rust_walk,
+    index: u32,
+    leaf: *mut bindings::btrfs_rust_leaf,
+) {
+    // SAFETY: By the safety requirements.
+    let walk = unsafe { &*walk.cast::<Walk>() };
+    if let Some(found) = walk.leaves().get(index as usize) {
+        // SAFETY: By the safety requirements.
+        unsafe { leaf.write((*found).into()) };
+    }
+}
+
+/// Notes that not all of the last batch could be read for want of memory.
+///
+/// # Safety
+///
+/// `walk` must be what [`btrfs_rust_walk_init`] has made, and the caller's alone.
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_walk_failed(walk: *mut bindings::btrfs_rust_walk) {
+    // SAFETY: By the safety requirements.
+    let walk = unsafe { &mut *walk.cast::<Walk>() };
+    walk.failed();
 }
 
 impl From<bindings::btrfs_rust_share_gens> for Generations {

@@ -48,14 +48,13 @@ u64 btrfs_rust_node_generation(const struct extent_buffer *node, u32 slot)
 	return slot_is_valid(node, slot) ? btrfs_node_ptr_generation(node, slot) : 0;
 }
 
-u64 btrfs_rust_node_objectid(const struct extent_buffer *node, u32 slot)
+struct btrfs_rust_key btrfs_rust_node_key(const struct extent_buffer *node, u32 slot)
 {
-	struct btrfs_disk_key key;
+	struct btrfs_key key = { 0 };
 
-	if (!slot_is_valid(node, slot))
-		return 0;
-	btrfs_node_key(node, &key, slot);
-	return btrfs_disk_key_objectid(&key);
+	if (slot_is_valid(node, slot))
+		btrfs_node_key_to_cpu(node, &key, slot);
+	return (struct btrfs_rust_key){ key.objectid, key.offset, key.type };
 }
 
 /* Whether the tree block at @bytenr is in memory or being read. May sleep. */
@@ -67,6 +66,36 @@ bool btrfs_rust_is_cached(const struct extent_buffer *node, u64 bytenr)
 		return false;
 	free_extent_buffer(eb);
 	return true;
+}
+
+/* The commit root of @root, with a reference, unless it is a leaf. commit_root_sem is held. */
+struct extent_buffer *btrfs_rust_commit_root(struct btrfs_root *root)
+{
+	struct extent_buffer *node = root->commit_root;
+
+	if (btrfs_header_level(node) == 0)
+		return NULL;
+	refcount_inc(&node->refs);
+	return node;
+}
+
+/* Read a child and wait for it: with a reference, or NULL on errors. */
+struct extent_buffer *btrfs_rust_read_child(struct extent_buffer *node, u32 slot)
+{
+	struct extent_buffer *child = btrfs_read_node_slot(node, slot);
+
+	return IS_ERR(child) ? NULL : child;
+}
+
+void btrfs_rust_readahead_child(struct extent_buffer *node, u32 slot)
+{
+	if (slot_is_valid(node, slot))
+		btrfs_readahead_node_child(node, slot);
+}
+
+void btrfs_rust_put_node(struct extent_buffer *node)
+{
+	free_extent_buffer(node);
 }
 
 /* Start reading the children of @node that were selected. */

@@ -12,10 +12,7 @@ use kernel::sizes::{
 /// The greatest distance on disk, in bytes, of a child that is worth reading along.
 const MAX_DISTANCE: u64 = SZ_64K as u64;
 
-/// How far ahead of a walk through the whole tree leaves are read, in bytes, unless asked for more.
-pub(crate) const WINDOW: u32 = SZ_128K as u32;
-
-/// The search stops once it has looked at more slots than this, and than the window has.
+/// The search stops once it has looked at more slots than this.
 pub(crate) const MAX_SCAN: u32 = 32;
 
 /// What a search wants read ahead: the `reada` of `struct btrfs_path`.
@@ -31,6 +28,26 @@ pub(crate) enum Mode {
     ForwardAlways,
 }
 
+/// A key of a tree, in the order of the tree; `struct btrfs_key`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    /// What the item belongs to, an inode for example.
+    pub(crate) objectid: u64,
+    /// What it is.
+    pub(crate) kind: u8,
+    /// What this means depends on the type.
+    pub(crate) offset: u64,
+}
+
+impl Key {
+    /// No key is greater.
+    pub(crate) const MAX: Self = Self {
+        objectid: u64::MAX,
+        kind: u8::MAX,
+        offset: u64::MAX,
+    };
+}
+
 /// A node of a tree that is at hand to be looked at: never a leaf.
 pub(crate) trait Node {
     /// The level in the tree, 1 for a parent of leaves.
@@ -43,8 +60,8 @@ pub(crate) trait Node {
     fn blockptr(&self, slot: u32) -> u64;
     /// The generation of a child.
     fn generation(&self, slot: u32) -> u64;
-    /// The objectid of the first key in a child.
-    fn objectid(&self, slot: u32) -> u64;
+    /// The first key in a child.
+    fn key(&self, slot: u32) -> Key;
     /// Whether the block at `blockptr` is in memory, or on its way there.
     fn is_cached(&self, blockptr: u64) -> bool;
 }
@@ -61,28 +78,22 @@ pub(crate) struct Search<'a, N> {
     /// Bytes that may be taken, the step in which they are exceeded included.
     limit: u64,
     taken: u64,
-    /// Slots that may be looked at, likewise.
-    max_scan: u32,
     scanned: u32,
 }
 
 /// Selects what to read ahead when a search for `objectid` goes down from `node` at `slot`;
 /// `reada_for_search()`.
-///
-/// `window` is how much [`Mode::ForwardAlways`] reads of the leaves, in bytes: [`WINDOW`] in C.
 pub(crate) fn for_search<N: Node>(
     node: &N,
     slot: u32,
     mode: Mode,
     objectid: u64,
-    window: u32,
 ) -> Option<Search<'_, N>> {
-    let nodesize = node.nodesize().max(1);
     let limit = match (mode, node.level()) {
         (Mode::None, _) => return None,
-        (Mode::ForwardAlways, 1) => window,
+        (Mode::ForwardAlways, 1) => SZ_128K as u32,
         // The time between visits of nodes is long: no more than a little I/O at once.
-        (Mode::ForwardAlways, _) => nodesize,
+        (Mode::ForwardAlways, _) => node.nodesize(),
         (_, 1) => SZ_64K as u32,
         _ => return None,
     };
@@ -98,7 +109,6 @@ pub(crate) fn for_search<N: Node>(
         slot,
         limit: u64::from(limit),
         taken: 0,
-        max_scan: MAX_SCAN.max(limit / nodesize),
         scanned: 0,
     })
 }
@@ -113,7 +123,7 @@ impl<N: Node> Search<'_, N> {
         }
         self.slot
             .checked_sub(1)
-            .filter(|slot| self.objectid == 0 || self.node.objectid(*slot) == self.objectid)
+            .filter(|slot| self.objectid == 0 || self.node.key(*slot).objectid == self.objectid)
     }
 
     fn takes(&self, slot: u32) -> bool {
@@ -126,7 +136,7 @@ impl<N: Node> Iterator for Search<'_, N> {
     type Item = u32;
 
     fn next(&mut self) -> Option<u32> {
-        while self.taken <= self.limit && self.scanned <= self.max_scan {
+        while self.taken <= self.limit && self.scanned <= MAX_SCAN {
             self.slot = self.next_slot()?;
             self.scanned += 1;
             if self.takes(self.slot) {
@@ -141,7 +151,8 @@ impl<N: Node> Iterator for Search<'_, N> {
 /// Selects what to read ahead when the comparison of two trees goes down from `node` at `slot`:
 /// the following children newer than `min_gen`; `tree_move_down()`.
 ///
-/// Older ones are in the other tree too and will not be visited.
+/// Older ones are in the other tree too and will not be visited. No child is newer than
+/// [`u64::MAX`]: that is for a comparison that has its readahead from [`crate::reada_walk`].
 pub(crate) fn for_move_down<N: Node>(
     node: &N,
     slot: u32,
@@ -153,7 +164,12 @@ pub(crate) fn for_move_down<N: Node>(
     } else {
         nodesize
     };
-    (slot.saturating_add(1)..node.nritems())
+    let nritems = if min_gen == u64::MAX {
+        0
+    } else {
+        node.nritems()
+    };
+    (slot.saturating_add(1)..nritems)
         .filter(move |slot| node.generation(*slot) > min_gen)
         .take(limit.div_ceil(nodesize) as usize)
 }
@@ -194,8 +210,11 @@ mod tests {
         fn generation(&self, slot: u32) -> u64 {
             self.children[slot as usize].1
         }
-        fn objectid(&self, slot: u32) -> u64 {
-            self.children[slot as usize].2
+        fn key(&self, slot: u32) -> Key {
+            Key {
+                objectid: self.children[slot as usize].2,
+                ..Key::default()
+            }
         }
         fn is_cached(&self, blockptr: u64) -> bool {
             self.cached == Some(blockptr)
@@ -213,10 +232,7 @@ mod tests {
 
     fn selected<N: Node>(node: &N, slot: u32, mode: Mode, objectid: u64) -> Result<KVec<u32>> {
         let mut slots = KVec::new();
-        for slot in for_search(node, slot, mode, objectid, WINDOW)
-            .into_iter()
-            .flatten()
-        {
+        for slot in for_search(node, slot, mode, objectid).into_iter().flatten() {
             slots.push(slot, GFP_KERNEL)?;
         }
         Ok(slots)

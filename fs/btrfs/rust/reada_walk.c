@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: GPL-2.0
+
+/*
+ * The locks and the I/O of reada_walk.rs.
+ *
+ * What is planned is true while commit_root_sem is held. Once it was dropped, blocks can only have
+ * gone away by relocation: snapshots replace no more than the root, and trees that are being sent
+ * are not deleted.
+ */
+
+#include <linux/backing-dev.h>
+#include <linux/blkdev.h>
+#include <linux/mm.h>
+#include <linux/sched/signal.h>
+#include "../accessors.h"
+#include "../btrfs_inode.h"
+#include "../ctree.h"
+#include "../disk-io.h"
+#include "../extent_io.h"
+#include "../fs.h"
+#include "../volumes.h"
+#include "reada_walk.h"
+
+/* Leaves to submit at a time; more are left to a worker, since a disk's queue may be full. */
+#define READA_WALK_CHUNK	64
+
+/* Start reading a leaf of @root; false if there was no memory. The caller holds commit_root_sem. */
+static bool submit_leaf(struct btrfs_root *root, const struct btrfs_rust_leaf *leaf)
+{
+	const struct btrfs_key key = {
+		.objectid = leaf->key.objectid,
+		.type = leaf->key.type,
+		.offset = leaf->key.offset,
+	};
+	struct extent_buffer *eb;
+
+	btrfs_readahead_tree_block(root->fs_info, leaf->blockptr, btrfs_root_id(root),
+				   leaf->generation, 0, &key);
+	/* That does not say if it had no memory. */
+	eb = find_extent_buffer(root->fs_info, leaf->blockptr);
+	if (!eb)
+		return false;
+	free_extent_buffer(eb);
+	return true;
+}
+
+/* Start reading up to READA_WALK_CHUNK leaves. The caller holds commit_root_sem. */
+static void submit_chunk(struct btrfs_reada_walk *walk)
+{
+	struct btrfs_fs_info *fs_info = walk->left->fs_info;
+	const u32 end = min(walk->count, walk->done + READA_WALK_CHUNK);
+	struct blk_plug plug;
+
+	lockdep_assert_held_read(&fs_info->commit_root_sem);
+
+	blk_start_plug(&plug);
+	for (; walk->done < end; walk->done++) {
+		struct btrfs_rust_leaf leaf;
+
+		btrfs_rust_walk_leaf(&walk->plan, walk->done, &leaf);
+		if (!submit_leaf(leaf.tree ? walk->right : walk->left, &leaf)) {
+			walk->failed = true;
+			walk->done = walk->count;
+			break;
+		}
+	}
+	blk_finish_plug(&plug);
+}
+
+static void submit_work(struct work_struct *work)
+{
+	struct btrfs_reada_walk *walk = container_of(work, struct btrfs_reada_walk, work);
+	struct btrfs_fs_info *fs_info = walk->left->fs_info;
+
+	while (walk->done < walk->count && !READ_ONCE(walk->stop)) {
+		down_read(&fs_info->commit_root_sem);
+		if (fs_info->last_reloc_trans > walk->last_reloc_trans)
+			walk->done = walk->count;
+		else
+			submit_chunk(walk);
+		up_read(&fs_info->commit_root_sem);
+		cond_resched();
+	}
+}
+
+static struct btrfs_rust_disk disk_of(const struct btrfs_fs_info *fs_info)
+{
+	return (struct btrfs_rust_disk) {
+		.readahead = (u64)fs_info->sb->s_bdi->ra_pages << PAGE_SHIFT,
+		.memory = (u64)totalram_pages() << PAGE_SHIFT,
+		.nodesize = fs_info->nodesize,
+		.rotating = fs_info->fs_devices->rotating,
+	};
+}
+
+/*
+ * Prepare the readahead of a walk from the first key on. Without memory for it, or with
+ * CONFIG_BTRFS_RUST_VERIFY, which compares with upstream's readahead, there is none.
+ */
+void btrfs_reada_walk_init(struct btrfs_reada_walk *walk, struct btrfs_root *left,
+			   struct btrfs_root *right)
+{
+	const struct btrfs_rust_disk disk = disk_of(left->fs_info);
+
+	*walk = (struct btrfs_reada_walk){ .right = right };
+	if (IS_ENABLED(CONFIG_BTRFS_RUST_VERIFY) || !btrfs_rust_walk_init(&walk->plan, &disk))
+		return;
+	INIT_WORK(&walk->work, submit_work);
+	walk->left = left;
+}
+
+/* End the readahead: no more blocks are read once this returns. @walk may be all zeroes. */
+void btrfs_reada_walk_end(struct btrfs_reada_walk *walk)
+{
+	if (!walk->left)
+		return;
+	WRITE_ONCE(walk->stop, true);
+	cancel_work_sync(&walk->work);
+	btrfs_rust_walk_destroy(&walk->plan);
+	walk->left = NULL;
+}
+
+static bool is_due(const struct btrfs_reada_walk *walk, const struct btrfs_rust_key *key)
+{
+	return walk->left && btrfs_rust_walk_is_due(&walk->plan, key) &&
+	       !work_busy((struct work_struct *)&walk->work);
+}
+
+static void read_batch(struct btrfs_reada_walk *walk, const struct btrfs_rust_key *key)
+{
+	if (walk->failed)
+		btrfs_rust_walk_failed(&walk->plan);
+	walk->failed = false;
+	walk->last_reloc_trans = walk->left->fs_info->last_reloc_trans;
+	walk->count = btrfs_rust_walk_plan(&walk->plan, walk->left, walk->right, key);
+	walk->done = 0;
+	submit_chunk(walk);
+	if (walk->done < walk->count)
+		queue_work(system_dfl_wq, &walk->work);
+}
+
+static struct btrfs_rust_key rust_key(const struct btrfs_key *key)
+{
+	return (struct btrfs_rust_key){ key->objectid, key->offset, key->type };
+}
+
+/* Note that the walk has come to @key, and read ahead what is due. */
+void btrfs_reada_walk_at(struct btrfs_reada_walk *walk, const struct btrfs_key *key)
+{
+	const struct btrfs_rust_key position = rust_key(key);
+
+	while (is_due(walk, &position)) {
+		down_read(&walk->left->fs_info->commit_root_sem);
+		read_batch(walk, &position);
+		up_read(&walk->left->fs_info->commit_root_sem);
+	}
+}
+
+/* The same for callers that hold commit_root_sem. */
+void btrfs_reada_walk_at_locked(struct btrfs_reada_walk *walk, const struct btrfs_key *key)
+{
+	const struct btrfs_rust_key position = rust_key(key);
+
+	if (is_due(walk, &position))
+		read_batch(walk, &position);
+}
+
+/*
+ * Prepare the readahead of a fiemap from @start to @end, in bytes, for up to @extents_max extents.
+ * As for btrfs_reada_walk_init(), there may be none.
+ *
+ * Who asks for a part at a time mostly goes on where it ended. What that needs is in no structure
+ * that outlives a call, so the walk only looks whether the next leaves are in memory, and then
+ * reads more than this call needs.
+ */
+void btrfs_reada_fiemap_init(struct btrfs_reada_fiemap *fiemap, struct btrfs_inode *inode,
+			     u64 start, u64 end, u32 extents_max)
+{
+	struct btrfs_fs_info *fs_info = inode->root->fs_info;
+	const struct btrfs_rust_disk disk = disk_of(fs_info);
+	const u32 item_size = sizeof(struct btrfs_item) + sizeof(struct btrfs_file_extent_item);
+	const struct btrfs_rust_range range = {
+		.start = { btrfs_ino(inode), start, BTRFS_EXTENT_DATA_KEY },
+		.end = { btrfs_ino(inode), end, BTRFS_EXTENT_DATA_KEY },
+		/* Those who only count want all. */
+		.wanted = extents_max ? extents_max / (fs_info->nodesize / item_size) + 2 : U32_MAX,
+		.is_first = start == 0,
+	};
+
+	*fiemap = (struct btrfs_reada_fiemap){ .end = end };
+	if (IS_ENABLED(CONFIG_BTRFS_RUST_VERIFY) ||
+	    !btrfs_rust_walk_init_range(&fiemap->plan, &disk, &range))
+		return;
+	fiemap->inode = inode;
+	if (extents_max && !btrfs_fs_incompat(fs_info, EXTENT_TREE_V2))
+		fiemap->extent_root = btrfs_extent_root(fs_info, 0);
+}
+
+void btrfs_reada_fiemap_end(struct btrfs_reada_fiemap *fiemap)
+{
+	if (fiemap->inode)
+		btrfs_rust_walk_destroy(&fiemap->plan);
+}
+
+/* Start reading the leaf of the extent tree that has the references to @bytenr. */
+static void submit_backref(struct btrfs_reada_fiemap *fiemap, u64 bytenr)
+{
+	struct btrfs_rust_leaf leaf;
+
+	if (btrfs_rust_walk_want(&fiemap->plan, fiemap->extent_root, bytenr, &leaf))
+		submit_leaf(fiemap->extent_root, &leaf);
+}
+
+/* Start reading what will be looked up of the extents that are in @eb, a leaf of the inode. */
+static void submit_backrefs(struct btrfs_reada_fiemap *fiemap, const struct extent_buffer *eb)
+{
+	const struct btrfs_root *root = fiemap->inode->root;
+	const u64 ino = btrfs_ino(fiemap->inode);
+	bool wants_path = false;
+	struct blk_plug plug;
+
+	blk_start_plug(&plug);
+	for (int slot = 0; slot < btrfs_header_nritems(eb); slot++) {
+		const struct btrfs_file_extent_item *item;
+		struct btrfs_key key;
+
+		btrfs_item_key_to_cpu(eb, &key, slot);
+		if (key.objectid != ino || key.type != BTRFS_EXTENT_DATA_KEY ||
+		    key.offset >= fiemap->end)
+			continue;
+		item = btrfs_item_ptr(eb, slot, struct btrfs_file_extent_item);
+		if (btrfs_file_extent_type(eb, item) == BTRFS_FILE_EXTENT_INLINE ||
+		    btrfs_file_extent_disk_bytenr(eb, item) == 0)
+			continue;
+		submit_backref(fiemap, btrfs_file_extent_disk_bytenr(eb, item));
+		if (btrfs_file_extent_generation(eb, item) <=
+		    btrfs_root_last_snapshot(&root->root_item))
+			wants_path = true;
+	}
+	/* The path to extents that are older than a snapshot is looked up, too. */
+	if (wants_path)
+		submit_backref(fiemap, eb->start);
+	blk_finish_plug(&plug);
+}
+
+/* Wait for a leaf, and submit what its extents need; false if the tree is not the same any more. */
+static bool follow_leaf(struct btrfs_reada_fiemap *fiemap, u32 index, u64 root_gen)
+{
+	struct btrfs_root *root = fiemap->inode->root;
+	struct btrfs_fs_info *fs_info = root->fs_info;
+	struct btrfs_tree_parent_check check = { 0 };
+	struct btrfs_rust_leaf leaf;
+	struct extent_buffer *eb;
+	bool is_same;
+
+	btrfs_rust_walk_leaf(&fiemap->plan, index, &leaf);
+	check.transid = leaf.generation;
+	check.owner_root = btrfs_root_id(root);
+	down_read(&fs_info->commit_root_sem);
+	/* Whatever changes in a tree gives it a new root. */
+	is_same = btrfs_header_generation(root->commit_root) == root_gen;
+	if (is_same) {
+		eb = read_tree_block(fs_info, leaf.blockptr, &check);
+		if (!IS_ERR(eb)) {
+			submit_backrefs(fiemap, eb);
+			free_extent_buffer(eb);
+		}
+	}
+	up_read(&fs_info->commit_root_sem);
+	return is_same;
+}
+
+/* Note that a fiemap has come to @offset, in bytes, and read ahead what is due. */
+void btrfs_reada_fiemap_at(struct btrfs_reada_fiemap *fiemap, u64 offset)
+{
+	while (fiemap->inode) {
+		const struct btrfs_rust_key position = {
+			btrfs_ino(fiemap->inode), offset, BTRFS_EXTENT_DATA_KEY
+		};
+		struct btrfs_root *root = fiemap->inode->root;
+		struct btrfs_fs_info *fs_info = root->fs_info;
+		struct blk_plug plug;
+		u64 root_gen;
+		u32 count;
+
+		if (!btrfs_rust_walk_is_due(&fiemap->plan, &position))
+			break;
+		down_read(&fs_info->commit_root_sem);
+		root_gen = btrfs_header_generation(root->commit_root);
+		count = btrfs_rust_walk_plan(&fiemap->plan, root, NULL, &position);
+		blk_start_plug(&plug);
+		for (u32 i = 0; i < count; i++) {
+			struct btrfs_rust_leaf leaf;
+
+			btrfs_rust_walk_leaf(&fiemap->plan, i, &leaf);
+			if (!submit_leaf(root, &leaf))
+				break;
+		}
+		blk_finish_plug(&plug);
+		up_read(&fs_info->commit_root_sem);
+
+		for (u32 i = 0; fiemap->extent_root && i < count; i++) {
+			if (fatal_signal_pending(current) || !follow_leaf(fiemap, i, root_gen))
+				break;
+		}
+	}
+}

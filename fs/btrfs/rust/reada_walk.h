@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+
+#ifndef BTRFS_READA_WALK_H
+#define BTRFS_READA_WALK_H
+
+#include <linux/types.h>
+#include <linux/workqueue.h>
+#include "btrfs_rust.h"
+
+struct btrfs_inode;
+struct btrfs_key;
+struct btrfs_root;
+
+#ifdef CONFIG_BTRFS_RUST
+
+/* The readahead of a walk through the commit root of @left, or of its comparison with @right's. */
+struct btrfs_reada_walk {
+	struct btrfs_rust_walk plan;
+	/* NULL if there is no readahead. */
+	struct btrfs_root *left;
+	struct btrfs_root *right;
+	/* Reads the last batch, from @done to @count. */
+	struct work_struct work;
+	u32 count;
+	u32 done;
+	u64 last_reloc_trans;
+	bool stop;
+	/* Not all could be read for want of memory. */
+	bool failed;
+};
+
+void btrfs_reada_walk_init(struct btrfs_reada_walk *walk, struct btrfs_root *left,
+			   struct btrfs_root *right);
+void btrfs_reada_walk_end(struct btrfs_reada_walk *walk);
+void btrfs_reada_walk_at(struct btrfs_reada_walk *walk, const struct btrfs_key *key);
+void btrfs_reada_walk_at_locked(struct btrfs_reada_walk *walk, const struct btrfs_key *key);
+
+static inline bool btrfs_reada_walk_runs(const struct btrfs_reada_walk *walk)
+{
+	return walk->left;
+}
+
+/* The readahead of a fiemap: of the leaves of an inode, and of the extent tree. */
+struct btrfs_reada_fiemap {
+	struct btrfs_rust_walk plan;
+	/* NULL if there is no readahead. */
+	struct btrfs_inode *inode;
+	/* NULL if nobody will look who shares the extents. */
+	struct btrfs_root *extent_root;
+	u64 end;
+};
+
+void btrfs_reada_fiemap_init(struct btrfs_reada_fiemap *fiemap, struct btrfs_inode *inode,
+			     u64 start, u64 end, u32 extents_max);
+void btrfs_reada_fiemap_end(struct btrfs_reada_fiemap *fiemap);
+void btrfs_reada_fiemap_at(struct btrfs_reada_fiemap *fiemap, u64 offset);
+
+#else
+
+struct btrfs_reada_walk { };
+
+static inline void btrfs_reada_walk_init(struct btrfs_reada_walk *walk, struct btrfs_root *left,
+					 struct btrfs_root *right)
+{
+}
+
+static inline void btrfs_reada_walk_end(struct btrfs_reada_walk *walk)
+{
+}
+
+static inline void btrfs_reada_walk_at(struct btrfs_reada_walk *walk, const struct btrfs_key *key)
+{
+}
+
+static inline void btrfs_reada_walk_at_locked(struct btrfs_reada_walk *walk,
+					      const struct btrfs_key *key)
+{
+}
+
+static inline bool btrfs_reada_walk_runs(const struct btrfs_reada_walk *walk)
+{
+	return false;
+}
+
+struct btrfs_reada_fiemap { };
+
+static inline void btrfs_reada_fiemap_init(struct btrfs_reada_fiemap *fiemap,
+					   struct btrfs_inode *inode, u64 start, u64 end,
+					   u32 extents_max)
+{
+}
+
+static inline void btrfs_reada_fiemap_end(struct btrfs_reada_fiemap *fiemap)
+{
+}
+
+static inline void btrfs_reada_fiemap_at(struct btrfs_reada_fiemap *fiemap, u64 offset)
+{
+}
+
+#endif
+
+#endif

@@ -1,0 +1,881 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What to read ahead of a walk through all of a tree, or of the comparison of two trees.
+//!
+//! Leaves are planned in batches, from the pointers in their parents. When the walk enters a batch,
+//! the next one is planned, so that at most two are in memory unused. Each batch is twice as large
+//! as the one before, up to what suits the disk, and but for its first leaves it is read in disk
+//! order.
+
+use core::ops::Range;
+
+use kernel::{
+    prelude::*,
+    sizes::{
+        SZ_128K,
+        SZ_256M, //
+    },
+};
+
+use crate::reada::{
+    Key,
+    Node, //
+};
+
+/// The first batch, in bytes, and how much of each is read in the order of the walk.
+const FIRST_BATCH: u64 = SZ_128K as u64;
+
+/// No batch is larger, in bytes, whatever the memory.
+const MAX_BATCH: u64 = SZ_256M as u64;
+
+/// How many pointers are looked at for one batch: where trees are shared, most are passed over.
+const MAX_STEPS: u32 = 8192;
+
+/// Leaves that the parent of leaves has at least, usually.
+const LEAVES_PER_NODE: usize = 128;
+
+/// How much more is read ahead than is needed at once if a walk may be one of a series.
+const SERIES: u64 = 16;
+
+/// `BTRFS_METADATA_ITEM_KEY`: what says who has a reference to a block is not after it, nor is what
+/// says that of a data extent.
+const METADATA_ITEM_KEY: u8 = 169;
+
+/// The greatest number of nodes on a path, leaves left out.
+const MAX_DEPTH: usize = 7;
+
+/// A tree that is walked.
+pub(crate) trait Tree {
+    /// A node above the leaves.
+    type Node: Node;
+
+    /// The root, unless it is a leaf.
+    fn root(&self) -> Option<Self::Node>;
+
+    /// Reads a child that is not a leaf, and waits for it; `None` on errors.
+    ///
+    /// Its siblings in the slots `also` will be wanted soon.
+    fn child(
+        &self,
+        node: &Self::Node,
+        slot: u32,
+        also: impl Iterator<Item = u32>,
+    ) -> Option<Self::Node>;
+}
+
+/// What decides how much is read ahead.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Disk {
+    /// Whether seeks are slow.
+    pub(crate) rotating: bool,
+    /// The readahead that the administrator has set for the filesystem, in bytes.
+    pub(crate) readahead: u64,
+    /// The memory of the machine, in bytes.
+    pub(crate) memory: u64,
+    /// The size of a node, in bytes.
+    pub(crate) nodesize: u32,
+}
+
+impl Disk {
+    /// The largest batch, in bytes: where seeks are slow, 1/100 of the memory, since the order on
+    /// disk matters more than anything. Elsewhere two batches are the readahead that was set.
+    fn max_batch(&self) -> u64 {
+        let share = self.memory / 100;
+        if self.rotating {
+            share
+        } else {
+            self.readahead.min(share) / 2
+        }
+    }
+}
+
+/// A leaf to read ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Leaf {
+    /// Its logical address, in bytes.
+    pub(crate) blockptr: u64,
+    /// Its generation.
+    pub(crate) generation: u64,
+    /// Its first key.
+    pub(crate) key: Key,
+    /// Which tree it is in: 0 or 1.
+    pub(crate) tree: u8,
+}
+
+impl Leaf {
+    fn at<N: Node>(node: &N, slot: u32, tree: u8) -> Self {
+        Self {
+            blockptr: node.blockptr(slot),
+            generation: node.generation(slot),
+            key: node.key(slot),
+            tree,
+        }
+    }
+}
+
+/// A position in a tree, above the leaves.
+struct Cursor<'a, T: Tree> {
+    tree: &'a T,
+    /// The nodes from the root down, each with a slot.
+    path: [Option<(T::Node, u32)>; MAX_DEPTH],
+    /// How many of them there are: none at the end of the tree.
+    depth: usize,
+    from: Key,
+    /// Whether the leaf that contains `from` is wanted, even if it begins before.
+    inside: bool,
+    /// Leaves that begin here or later are not wanted.
+    end: Key,
+}
+
+impl<'a, T: Tree> Cursor<'a, T> {
+    /// A cursor in the root, where `from` is.
+    fn new(tree: &'a T, from: Key, inside: bool, end: Key) -> Self {
+        let mut cursor = Self {
+            tree,
+            path: [const { None }; MAX_DEPTH],
+            depth: 0,
+            from,
+            inside,
+            end,
+        };
+        if let Some(root) = tree.root() {
+            cursor.enter(root);
+        }
+        cursor
+    }
+
+    fn enter(&mut self, node: T::Node) {
+        let Some(place) = self.path.get_mut(self.depth) else {
+            return;
+        };
+        let slot = if node.level() > 1 || self.inside {
+            partition_point(&node, |key| key <= self.from).saturating_sub(1)
+        } else {
+            partition_point(&node, |key| key < self.from)
+        };
+        *place = Some((node, slot));
+        self.depth += 1;
+        self.leave_ended();
+    }
+
+    /// The node and the slot that the cursor is at.
+    fn head(&self) -> Option<(&T::Node, u32)> {
+        let (node, slot) = self.path.get(self.depth.checked_sub(1)?)?.as_ref()?;
+        Some((node, *slot))
+    }
+
+    fn key(&self) -> Option<Key> {
+        self.head().map(|(node, slot)| node.key(slot))
+    }
+
+    fn level(&self) -> u32 {
+        self.head().map_or(0, |(node, _)| node.level())
+    }
+
+    /// Goes to the next slot, of a parent if need be.
+    fn advance(&mut self) {
+        self.step();
+        self.leave_ended();
+    }
+
+    fn step(&mut self) {
+        let last = self.depth.checked_sub(1);
+        if let Some(Some((_, slot))) = last.and_then(|last| self.path.get_mut(last)) {
+            *slot += 1;
+        }
+    }
+
+    fn leave_ended(&mut self) {
+        while self
+            .head()
+            .is_some_and(|(node, slot)| slot >= node.nritems())
+        {
+            self.depth -= 1;
+            self.path[self.depth] = None;
+            self.step();
+        }
+        if self.key().is_some_and(|key| key >= self.end) {
+            self.depth = 0;
+        }
+    }
+
+    /// Goes down to the parents of leaves; `None` at the end, and on errors.
+    fn descend_to_leaves(&mut self) -> Option<(&T::Node, u32)> {
+        while self.level() > 1 {
+            let (node, slot) = self.head()?;
+            let child = self.tree.child(node, slot, core::iter::empty())?;
+            (child.level() + 1 == node.level()).then(|| self.enter(child))?;
+        }
+        self.head()
+    }
+
+    /// The node that the cursor went through on a level, and its slot.
+    fn on_level(&self, level: u32) -> Option<(&T::Node, u32)> {
+        let mut path = self.path.iter().flatten();
+        let (node, slot) = path.find(|(node, _)| node.level() == level)?;
+        Some((node, *slot))
+    }
+
+    /// Goes down to the child that contains `from`, or to the first; `None` on errors. Up to
+    /// `ahead` of its siblings that are not in the `other` tree are read ahead.
+    fn descend(&mut self, other: &Cursor<'_, T>, ahead: usize) -> Option<()> {
+        let (node, slot) = self.head()?;
+        let also = unshared(node, slot + 1, other.on_level(node.level())).take(ahead);
+        let child = self.tree.child(node, slot, also)?;
+        (child.level() + 1 == node.level()).then(|| self.enter(child))
+    }
+}
+
+/// The number of keys, from the first on, for which `is_before` holds.
+fn partition_point<N: Node>(node: &N, is_before: impl Fn(Key) -> bool) -> u32 {
+    let (mut low, mut high) = (0, node.nritems());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is_before(node.key(middle)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+fn is_same<N: Node>(node: &N, slot: u32, other: &N, other_slot: u32) -> bool {
+    node.blockptr(slot) == other.blockptr(other_slot)
+        && node.generation(slot) == other.generation(other_slot)
+}
+
+/// The slots of `node` from `slot` on whose children are not also those of `other`, a node of the
+/// same level of the other tree, from its slot on.
+fn unshared<'n, N: Node>(
+    node: &'n N,
+    slot: u32,
+    other: Option<(&'n N, u32)>,
+) -> impl Iterator<Item = u32> + 'n {
+    let mut other = other;
+    (slot..node.nritems()).filter(move |slot| {
+        let Some((other, other_slot)) = &mut other else {
+            return true;
+        };
+        let key = node.key(*slot);
+        while *other_slot < other.nritems() && other.key(*other_slot) < key {
+            *other_slot += 1;
+        }
+        *other_slot >= other.nritems() || !is_same(node, *slot, *other, *other_slot)
+    })
+}
+
+/// Which of two cursors is to be moved, or both.
+enum Turn {
+    Left,
+    Right,
+    Both,
+    /// Both, over a subtree that they share.
+    Shared,
+    End,
+}
+
+/// Whose turn it is, as in `btrfs_compare_trees()`.
+fn turn<T: Tree>(left: &Cursor<'_, T>, right: &Cursor<'_, T>) -> Turn {
+    use core::cmp::Ordering::*;
+
+    let (Some((a, slot_a)), Some((b, slot_b))) = (left.head(), right.head()) else {
+        return match (left.depth, right.depth) {
+            (0, 0) => Turn::End,
+            (_, 0) => Turn::Left,
+            (..) => Turn::Right,
+        };
+    };
+    // The higher one goes down first.
+    let order = b.level().cmp(&a.level());
+    match order.then_with(|| a.key(slot_a).cmp(&b.key(slot_b))) {
+        Less => Turn::Left,
+        Greater => Turn::Right,
+        Equal if is_same(a, slot_a, b, slot_b) => Turn::Shared,
+        Equal => Turn::Both,
+    }
+}
+
+/// The readahead of a walk.
+pub(crate) struct Walk {
+    /// The first key that has not been looked at; none at the end of the trees.
+    next: Option<Key>,
+    /// The walk enters the last batch when it gets here.
+    trigger: Key,
+    is_started: bool,
+    /// The size of the next batch and of the largest, in leaves.
+    batch: usize,
+    max_batch: usize,
+    min_batch: usize,
+    end: Key,
+    /// How many leaves further on one must be missing for a batch to be read at all.
+    lookout: Option<u32>,
+    /// What is in the leaf of the extent tree that was wanted last.
+    covered: Range<Key>,
+    leaves: KVVec<Leaf>,
+}
+
+impl Walk {
+    /// The readahead of a walk through trees on `disk`, with batches of at most `max_batch` bytes
+    /// if that is given.
+    pub(crate) fn new(disk: Disk, max_batch: Option<u64>) -> Result<Self> {
+        let nodesize = u64::from(disk.nodesize.max(1));
+        let min_batch = (FIRST_BATCH / nodesize).max(1) as usize;
+        let max_batch = max_batch.unwrap_or(disk.max_batch()).min(MAX_BATCH) / nodesize;
+        let max_batch = min_batch.max(max_batch as usize);
+        Ok(Self {
+            next: Some(Key::default()),
+            trigger: Key::default(),
+            is_started: false,
+            batch: min_batch,
+            max_batch,
+            min_batch,
+            end: Key::MAX,
+            lookout: None,
+            covered: Key::default()..Key::default(),
+            leaves: KVVec::with_capacity(max_batch + 1, GFP_KERNEL)?,
+        })
+    }
+
+    /// The readahead of a walk from a key up to another, for which about `wanted` leaves are needed
+    /// now, and more later if it is one of a series of such walks: those that follow the first
+    /// (`is_first`) find most in memory.
+    pub(crate) fn in_range(
+        disk: Disk,
+        range: Range<Key>,
+        wanted: u32,
+        is_first: bool,
+    ) -> Result<Self> {
+        let most = u64::from(wanted).saturating_mul(SERIES * u64::from(disk.nodesize));
+        let mut walk = Self::new(disk, Some(most.min(disk.max_batch())))?;
+        walk.next = Some(range.start);
+        walk.trigger = range.start;
+        walk.end = range.end;
+        walk.lookout = Some(wanted.min(walk.min_batch as u32));
+        if !is_first {
+            walk.batch = walk.max_batch;
+        }
+        Ok(walk)
+    }
+
+    /// Whether a walk that has come to `key` wants a new batch planned.
+    pub(crate) fn is_due(&self, key: Key) -> bool {
+        self.next.is_some() && key >= self.trigger
+    }
+
+    /// The last batch, in the order in which it is to be read.
+    pub(crate) fn leaves(&self) -> &[Leaf] {
+        &self.leaves
+    }
+
+    /// Notes that not all of the last batch could be read for want of memory.
+    pub(crate) fn failed(&mut self) {
+        self.batch = (self.batch / 4).max(self.min_batch);
+    }
+
+    /// Plans the next batch of a walk that has come to `key`, or of a comparison if there are two
+    /// trees: leaves that only one of them has, and those of the other that take their place.
+    pub(crate) fn plan<T: Tree>(&mut self, left: &T, right: &T, key: Key) {
+        self.leaves.clear();
+        let Some(from) = self.next else {
+            return;
+        };
+        // A walk that has overtaken its readahead does not want what is behind it.
+        let is_late = key > from || !self.is_started;
+        let from = if is_late { key } else { from };
+        let mut left = Cursor::new(left, from, is_late, self.end);
+        let mut right = Cursor::new(right, from, is_late, self.end);
+        self.is_started = true;
+        if let Some(known) = self.look_out(&mut left) {
+            self.next = known;
+            self.trigger = known.unwrap_or_default();
+            return;
+        }
+        self.next = if self.gather(&mut left, &mut right).is_some() {
+            [left.key(), right.key()].into_iter().flatten().min()
+        } else {
+            None
+        };
+        let first = self.leaves.first().map(|leaf| leaf.key);
+        self.trigger = first.or(self.next).unwrap_or_default();
+        let order_matters = self.min_batch.min(self.leaves.len());
+        self.leaves[order_matters..].sort_unstable_by_key(|leaf| leaf.blockptr);
+        self.batch = (self.batch * 2).min(self.max_batch);
+    }
+
+    /// Looks whether a leaf further on is in memory, so that what comes before it needs no
+    /// readahead. If so, returns the key after it, if any; likewise on errors.
+    fn look_out<T: Tree>(&self, cursor: &mut Cursor<'_, T>) -> Option<Option<Key>> {
+        let distance = self.lookout?;
+        let Some((node, slot)) = cursor.descend_to_leaves() else {
+            return Some(None);
+        };
+        let last = slot.saturating_add(distance).min(node.nritems() - 1);
+        if !node.is_cached(node.blockptr(last)) {
+            return None;
+        }
+        for _ in slot..=last {
+            cursor.advance();
+        }
+        Some(cursor.key())
+    }
+
+    /// The leaf of the extent tree that says who has a reference to the extent at `bytenr`, unless
+    /// it is the one that was wanted last. `None` also on errors.
+    pub(crate) fn want<T: Tree>(&mut self, extent_tree: &T, bytenr: u64) -> Option<Leaf> {
+        let key = Key {
+            objectid: bytenr,
+            kind: METADATA_ITEM_KEY,
+            offset: u64::MAX,
+        };
+        if self.covered.contains(&key) {
+            return None;
+        }
+        let mut cursor = Cursor::new(extent_tree, key, true, Key::MAX);
+        let (node, slot) = cursor.descend_to_leaves()?;
+        let leaf = Leaf::at(node, slot, 0);
+        cursor.advance();
+        self.covered = leaf.key..cursor.key().unwrap_or(Key::MAX);
+        Some(leaf)
+    }
+
+    /// Moves the cursors over a batch; `None` on errors.
+    fn gather<T: Tree>(
+        &mut self,
+        left: &mut Cursor<'_, T>,
+        right: &mut Cursor<'_, T>,
+    ) -> Option<()> {
+        let ahead = 1 + self.batch / LEAVES_PER_NODE;
+        let mut reads = 0;
+        for _ in 0..MAX_STEPS {
+            // Nodes are waited for here: do not wait for many while the walk waits for leaves.
+            if self.leaves.len() >= self.batch || (reads > 2 * ahead && !self.leaves.is_empty()) {
+                break;
+            }
+            let level = left.level().max(right.level());
+            let (go_left, go_right) = match turn(left, right) {
+                Turn::End => break,
+                Turn::Shared => {
+                    left.advance();
+                    right.advance();
+                    continue;
+                }
+                Turn::Left => (true, false),
+                Turn::Right => (false, true),
+                Turn::Both => (true, true),
+            };
+            reads += usize::from(level > 1);
+            if go_left {
+                self.take(left, right, 0, ahead)?;
+            }
+            if go_right {
+                self.take(right, left, 1, ahead)?;
+            }
+        }
+        Some(())
+    }
+
+    /// Takes the leaf that a cursor is at, or goes down to a parent of leaves; `None` on errors.
+    fn take<T: Tree>(
+        &mut self,
+        cursor: &mut Cursor<'_, T>,
+        other: &Cursor<'_, T>,
+        tree: u8,
+        ahead: usize,
+    ) -> Option<()> {
+        let (node, slot) = cursor.head()?;
+        if node.level() > 1 {
+            return cursor.descend(other, ahead);
+        }
+        let leaf = Leaf::at(node, slot, tree);
+        cursor.advance();
+        self.leaves.push_within_capacity(leaf).ok()
+    }
+}
+
+#[cfg(CONFIG_BTRFS_RUST_KUNIT_TEST)]
+#[kernel::macros::kunit_tests(btrfs_reada_walk)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+    use core::cell::Cell;
+
+    /// A node of a tree in an array.
+    #[derive(Clone, Copy)]
+    struct Plain<'a> {
+        level: u32,
+        /// Key and address of each child; the generation is always 1.
+        children: &'a [(u64, u64)],
+        /// Leaves below this address are in memory.
+        cached: u64,
+    }
+
+    impl Node for Plain<'_> {
+        fn level(&self) -> u32 {
+            self.level
+        }
+        fn nodesize(&self) -> u32 {
+            1 << 14
+        }
+        fn nritems(&self) -> u32 {
+            self.children.len() as u32
+        }
+        fn blockptr(&self, slot: u32) -> u64 {
+            self.children[slot as usize].1
+        }
+        fn generation(&self, _slot: u32) -> u64 {
+            1
+        }
+        fn key(&self, slot: u32) -> Key {
+            key(self.children[slot as usize].0)
+        }
+        fn is_cached(&self, blockptr: u64) -> bool {
+            blockptr < self.cached
+        }
+    }
+
+    fn key(objectid: u64) -> Key {
+        Key {
+            objectid,
+            ..Key::default()
+        }
+    }
+
+    /// A tree of up to two levels above the leaves, whose leaves are cut up into parents of equal
+    /// size. The address of a parent is the number of its first leaf, plus [`OTHER`] for another
+    /// one.
+    struct Array<'a> {
+        leaves: &'a [(u64, u64)],
+        parents: &'a [(u64, u64)],
+        width: usize,
+        cached: u64,
+        /// How many parents were read, and how many read ahead.
+        read: Cell<u32>,
+        ahead: Cell<u32>,
+    }
+
+    impl<'a> Tree for Array<'a> {
+        type Node = Plain<'a>;
+
+        fn root(&self) -> Option<Plain<'a>> {
+            let (level, children) = match self.parents {
+                [] => (1, self.leaves),
+                parents => (2, parents),
+            };
+            (!children.is_empty()).then_some(Plain {
+                level,
+                children,
+                cached: self.cached,
+            })
+        }
+
+        fn child(
+            &self,
+            node: &Plain<'a>,
+            slot: u32,
+            also: impl Iterator<Item = u32>,
+        ) -> Option<Plain<'a>> {
+            self.read.set(self.read.get() + 1);
+            self.ahead.set(self.ahead.get() + also.count() as u32);
+            let first = node.blockptr(slot) % OTHER;
+            let rest = self.leaves.get(first as usize..)?;
+            Some(Plain {
+                level: node.level - 1,
+                children: &rest[..rest.len().min(self.width)],
+                cached: self.cached,
+            })
+        }
+    }
+
+    /// The parents of `leaves`, `width` to each; trees with another `base` have others.
+    fn parents(leaves: &[(u64, u64)], width: usize, base: u64) -> Result<KVVec<(u64, u64)>> {
+        let numbered = leaves.iter().enumerate().step_by(width);
+        array(numbered.map(|(number, leaf)| (leaf.0, base + number as u64)))
+    }
+
+    fn tree<'a>(
+        leaves: &'a [(u64, u64)],
+        parents: &'a [(u64, u64)],
+        width: usize, //
+    ) -> Array<'a> {
+        Array {
+            leaves,
+            parents,
+            width,
+            cached: 0,
+            read: Cell::new(0),
+            ahead: Cell::new(0),
+        }
+    }
+
+    fn array<T: Copy>(items: impl Iterator<Item = T>) -> Result<KVVec<T>> {
+        let mut array = KVVec::new();
+        for item in items {
+            array.push(item, GFP_KERNEL)?;
+        }
+        Ok(array)
+    }
+
+    const NONE: [(u64, u64); 0] = [];
+    const OTHER: u64 = 1 << 32;
+    const DISK: Disk = Disk {
+        rotating: false,
+        readahead: 4 << 20,
+        memory: 4 << 30,
+        nodesize: 1 << 14,
+    };
+
+    fn walk(leaves: usize) -> Result<Walk> {
+        Walk::new(DISK, Some(leaves as u64 * u64::from(DISK.nodesize)))
+    }
+
+    #[test]
+    fn batches_suit_the_disk() -> Result {
+        // Rotating, readahead and memory in MiB, node size in KiB, leaves of the largest batch.
+        let cases = [
+            (false, 4, 4096, 16, 128),
+            (false, 4, 256, 16, 81),
+            (false, 4, 4096, 64, 32),
+            (false, 0, 4096, 16, 8),
+            (true, 4, 16384, 16, 10485),
+            (true, 4, 8192, 16, 5242),
+            (true, 4, 256, 16, 163),
+            (true, 4, 1 << 24, 16, 16384),
+            (true, 4, 1, 16, 8),
+        ];
+        for (rotating, readahead, memory, nodesize, leaves) in cases {
+            let disk = Disk {
+                rotating,
+                readahead: readahead << 20,
+                memory: memory << 20,
+                nodesize: nodesize << 10,
+            };
+            assert_eq!(Walk::new(disk, None)?.max_batch, leaves);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn the_whole_tree_is_planned_once_across_nodes() -> Result {
+        let leaves = array((0..1000).map(|number| (number * 10, 5000 - number)))?;
+        let parents = parents(&leaves, 150, 0)?;
+        let (tree, none) = (tree(&leaves, &parents, 150), tree(&NONE, &NONE, 1));
+        let mut walk = walk(64)?;
+        let (mut planned, mut sizes) = (KVVec::new(), KVVec::new());
+        for leaf in &leaves {
+            if walk.is_due(key(leaf.0)) {
+                walk.plan(&tree, &none, key(leaf.0));
+                sizes.push(walk.leaves().len(), GFP_KERNEL)?;
+                for leaf in walk.leaves() {
+                    planned.push((leaf.key.objectid, leaf.blockptr), GFP_KERNEL)?;
+                }
+            }
+        }
+        assert_eq!(&sizes[..5], &[8, 16, 32, 64, 64]);
+        planned.sort_unstable();
+        assert!(planned[..] == leaves[..]);
+        assert!(!walk.is_due(key(u64::MAX)));
+        Ok(())
+    }
+
+    #[test]
+    fn a_batch_is_read_in_disk_order_but_for_its_beginning() -> Result {
+        let leaves = array((0..100).map(|number| (number, 1000 - number)))?;
+        let (tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
+        let mut walk = walk(64)?;
+        walk.plan(&tree, &none, key(0));
+        walk.plan(&tree, &none, key(0));
+        let read = array(walk.leaves().iter().map(|leaf| leaf.blockptr))?;
+        assert_eq!(&read[..8], &[992, 991, 990, 989, 988, 987, 986, 985]);
+        assert_eq!(&read[8..], &[977, 978, 979, 980, 981, 982, 983, 984]);
+        Ok(())
+    }
+
+    #[test]
+    fn more_is_planned_when_the_walk_enters_the_last_batch() -> Result {
+        let leaves = array((0..100).map(|number| (number * 10, number)))?;
+        let (tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
+        let mut walk = walk(64)?;
+        assert!(walk.is_due(key(0)));
+        walk.plan(&tree, &none, key(0));
+        // Its own first leaf is where the walk is: the next one at once.
+        assert!(walk.is_due(key(0)));
+        walk.plan(&tree, &none, key(0));
+        assert!(!walk.is_due(key(79)));
+        assert!(walk.is_due(key(80)));
+        // A walk that went on without its readahead: what it has left behind is not read.
+        walk.plan(&tree, &none, key(505));
+        assert_eq!(walk.leaves()[0].blockptr, 50);
+        Ok(())
+    }
+
+    #[test]
+    fn a_range_ends_where_it_was_said_to() -> Result {
+        let leaves = array((0..1000).map(|number| (number * 10, number)))?;
+        let parents = parents(&leaves, 30, 0)?;
+        let (tree, none) = (tree(&leaves, &parents, 30), tree(&NONE, &NONE, 1));
+        // The range, how many leaves are wanted, whether it is the first, and what is read first.
+        let cases = [
+            (15..1001, 100, true, 1..9),
+            (15..31, 100, true, 1..4),
+            (15..9999, 2, false, 1..33),
+            (300..9999, 1, false, 30..46),
+            (10000..10001, 1, false, 999..1000),
+        ];
+        for (range, wanted, is_first, expected) in cases {
+            let range = key(range.start)..key(range.end);
+            let mut walk = Walk::in_range(DISK, range.clone(), wanted, is_first)?;
+            assert!(!walk.is_due(key(0)) && walk.is_due(range.start));
+            walk.plan(&tree, &none, range.start);
+            let read = array(walk.leaves().iter().map(|leaf| leaf.blockptr))?;
+            assert!(read.iter().copied().eq(expected));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_in_memory_is_only_looked_at() -> Result {
+        let leaves = array((0..1000).map(|number| (number * 10, number)))?;
+        let parents = parents(&leaves, 30, 0)?;
+        let (mut tree, none) = (tree(&leaves, &parents, 30), tree(&NONE, &NONE, 1));
+        tree.cached = 100;
+        let mut walk = Walk::in_range(DISK, key(0)..Key::MAX, 100, true)?;
+        let mut looked = 0;
+        let first = leaves.iter().find(|leaf| {
+            while walk.is_due(key(leaf.0)) && walk.leaves().is_empty() {
+                walk.plan(&tree, &none, key(leaf.0));
+                looked += 1;
+            }
+            !walk.leaves().is_empty()
+        });
+        // Each time 9 leaves further, or to the end of the node; then 8 are read.
+        assert_eq!((looked, first), (14, Some(&(990, 99))));
+        assert!(walk.leaves().iter().map(|leaf| leaf.blockptr).eq(99..107));
+        Ok(())
+    }
+
+    #[test]
+    fn a_leaf_of_the_extent_tree_is_wanted_once() -> Result {
+        // Extents from 100 on, 10 to a leaf.
+        let leaves = array((0..100).map(|number| (number * 10 + 100, number)))?;
+        let parents = parents(&leaves, 30, 0)?;
+        let tree = tree(&leaves, &parents, 30);
+        let mut walk = Walk::in_range(DISK, key(0)..Key::MAX, 1, true)?;
+        let wanted = [
+            (100, Some(0)),
+            (109, None),
+            (110, Some(1)),
+            (399, Some(29)),
+            (400, Some(30)),
+            (405, None),
+            (399, Some(29)),
+            (99999, Some(99)),
+            (u64::MAX, None),
+            // Before all that there is.
+            (5, Some(0)),
+        ];
+        for (bytenr, expected) in wanted {
+            let leaf = walk.want(&tree, bytenr);
+            assert_eq!(leaf.map(|leaf| leaf.blockptr), expected);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn failure_makes_batches_smaller() -> Result {
+        let leaves = array((0..1000).map(|number| (number, number)))?;
+        let (tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
+        let mut walk = walk(64)?;
+        for (batch, failed) in [(8, false), (16, false), (32, true), (16, true), (8, false)] {
+            walk.plan(&tree, &none, key(0));
+            assert_eq!(walk.leaves().len(), batch);
+            if failed {
+                walk.failed();
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn shared_subtrees_are_not_read() -> Result {
+        let old = array((0..900).map(|number| (number, number)))?;
+        // One leaf is another, and there are more at the end; their parents are others too.
+        let renew = |(number, address)| (number, address + OTHER * u64::from(number == 400));
+        let new = Iterator::chain(old.iter().copied().map(renew), [(900, 7), (901, 8)]);
+        let new = array(new)?;
+        let (parents_old, mut parents_new) = (parents(&old, 30, 0)?, parents(&new, 30, 0)?);
+        parents_new[13].1 += OTHER;
+        let left = tree(&new, &parents_new, 30);
+        let right = tree(&old, &parents_old, 30);
+        let mut walk = walk(64)?;
+        walk.plan(&left, &right, key(0));
+        let planned = array(walk.leaves().iter().map(|leaf| (leaf.tree, leaf.blockptr)))?;
+        assert_eq!(&planned[..], &[(0, OTHER + 400), (1, 400), (0, 7), (0, 8)]);
+        assert_eq!((left.read.get(), right.read.get()), (2, 1));
+        // The new parent at the end, and nothing of what is shared.
+        assert_eq!((left.ahead.get(), right.ahead.get()), (1, 0));
+        assert!(!walk.is_due(key(u64::MAX)));
+        Ok(())
+    }
+
+    #[test]
+    fn trees_of_different_height_are_compared_to_their_ends() -> Result {
+        let low = array((0..20).map(|number| (number * 10, number)))?;
+        let high = array((0..400).map(|number| (number, 1000 + number)))?;
+        let parents = parents(&high, 30, 0)?;
+        let (low, high) = (tree(&low, &NONE, 1), tree(&high, &parents, 30));
+        for (left, right) in [(&low, &high), (&high, &low)] {
+            let mut walk = walk(512)?;
+            let mut planned = 0;
+            while walk.is_due(key(u64::MAX)) {
+                walk.plan(left, right, key(0));
+                planned += walk.leaves().len();
+            }
+            assert_eq!(planned, 420);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn random_trees_are_compared_as_a_plain_merge_does() -> Result {
+        let mut random = Random::new(4);
+        for _ in 0..300 {
+            let mut sides = [KVVec::new(), KVVec::new()];
+            for number in 0..random.below(400) {
+                let fate = random.below(10);
+                for (side, leaves) in sides.iter_mut().enumerate() {
+                    // Most are in both trees, others in one, and some are not the same in both.
+                    if fate > 1 || fate == side as u64 {
+                        let address = number + if fate == 2 { 1000 * side as u64 } else { 0 };
+                        leaves.push((number, address), GFP_KERNEL)?;
+                    }
+                }
+            }
+            let mut expected = KVVec::new();
+            for (side, leaves) in sides.iter().enumerate() {
+                for leaf in leaves.iter().filter(|leaf| !sides[1 - side].contains(leaf)) {
+                    expected.push((leaf.0, side as u8), GFP_KERNEL)?;
+                }
+            }
+            let width = 1 + random.below(40) as usize;
+            let up_left = parents(&sides[0], width, 0)?;
+            let up_right = parents(&sides[1], width, OTHER)?;
+            let (left, right) = (
+                tree(&sides[0], &up_left, width),
+                tree(&sides[1], &up_right, width),
+            );
+            let mut walk = walk(1 + random.below(100) as usize)?;
+            let mut planned = KVVec::new();
+            while walk.is_due(key(u64::MAX)) {
+                walk.plan(&left, &right, key(0));
+                for leaf in walk.leaves() {
+                    planned.push((leaf.key.objectid, leaf.tree), GFP_KERNEL)?;
+                }
+            }
+            planned.sort_unstable();
+            expected.sort_unstable();
+            assert!(planned[..] == expected[..]);
+        }
+        Ok(())
+    }
+}

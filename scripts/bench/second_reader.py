@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""What a send does to another who reads from the same disk: the time is the mean latency of 16 KiB random reads beside it."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import guest
+from full_send import make
+
+
+def send_beside_reader(top):
+    device = next(line.split()[0] for line in Path("/proc/mounts").read_text().splitlines() if line.split()[1] == str(top))
+    fio = ["fio", "--name=reader", "--readonly", f"--filename={device}", "--size=16g", "--direct=1", "--rw=randread", "--bs=16k",
+           "--ioengine=psync", "--time_based", "--runtime=3600", "--ramp_time=1", "--output-format=json"]
+    with subprocess.Popen(fio, stdout=subprocess.PIPE, text=True) as reader:
+        # Only what it reads after its ramp time counts.
+        time.sleep(1.5)
+        _, result = guest.timed_send(top / "snap1")
+        reader.send_signal(signal.SIGINT)
+        said = reader.communicate()[0]
+    return json.loads(said[said.index("{"):])["jobs"][0]["read"]["clat_ns"]["mean"] / 1e9, result
+
+
+WORKLOAD = guest.Workload(
+    unit="files", small=(8_000,), full=(200_000,), make=make,
+    jobs={"read latency beside a full send": send_beside_reader})
+
+if __name__ == "__main__":
+    guest.main(WORKLOAD)
