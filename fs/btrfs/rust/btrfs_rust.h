@@ -65,11 +65,11 @@ struct btrfs_rust_leaf {
 	u8 tree;
 };
 
-/*
- * A walk from a key to another, for which about @wanted leaves are needed; @is_first if it is not
- * known to go on where another one ended.
- */
-struct btrfs_rust_range {
+/* Who asks for fewer extents at a time gets nothing read ahead but for these. */
+#define BTRFS_RUST_LISTING			32
+
+/* The file extents in a range of keys, of which @wanted are asked for; @is_first if none were. */
+struct btrfs_rust_listing {
 	struct btrfs_rust_key start;
 	struct btrfs_rust_key end;
 	u32 wanted;
@@ -90,8 +90,8 @@ u32 btrfs_rust_walk_plan(struct btrfs_rust_walk *walk, struct btrfs_root *left,
 void btrfs_rust_walk_leaf(const struct btrfs_rust_walk *walk, u32 index,
 			  struct btrfs_rust_leaf *leaf);
 void btrfs_rust_walk_failed(struct btrfs_rust_walk *walk);
-bool btrfs_rust_walk_init_range(struct btrfs_rust_walk *walk, const struct btrfs_rust_disk *disk,
-				const struct btrfs_rust_range *range);
+bool btrfs_rust_walk_init_listing(struct btrfs_rust_walk *walk, const struct btrfs_rust_disk *disk,
+				  const struct btrfs_rust_listing *listing);
 bool btrfs_rust_walk_want(struct btrfs_rust_walk *walk, struct btrfs_root *extent_root, u64 bytenr,
 			  struct btrfs_rust_leaf *leaf);
 

@@ -24,6 +24,7 @@ use crate::{
         Node, //
     },
     reada_walk::{
+        self,
         Disk,
         Leaf,
         Tree,
@@ -67,7 +68,7 @@ check_prototypes!(
     btrfs_rust_walk_plan,
     btrfs_rust_walk_leaf,
     btrfs_rust_walk_failed,
-    btrfs_rust_walk_init_range,
+    btrfs_rust_walk_init_listing,
     btrfs_rust_walk_want,
     btrfs_rust_share_lookup,
     btrfs_rust_share_store,
@@ -86,6 +87,7 @@ check_prototypes!(
 check_prototypes!(btrfs_rust_share_block);
 
 const _: () = assert!(reada::MAX_SCAN < bindings::BTRFS_RUST_READA_MAX);
+const _: () = assert!(reada_walk::LISTING == bindings::BTRFS_RUST_LISTING);
 
 // C keeps the states in opaque storage.
 const _: () = assert!(size_of::<Walk>() <= size_of::<bindings::btrfs_rust_walk>());
@@ -372,25 +374,26 @@ unsafe extern "C" fn btrfs_rust_walk_init(
     }
 }
 
-/// Prepares the readahead of a walk through a range of keys; false if it is out of memory, or
-/// switched off.
+/// Prepares the readahead of a listing of file extents; false if it is out of memory, or switched
+/// off.
 ///
 /// # Safety
 ///
-/// `walk` must be valid for writing, `disk` and `range` for reading.
+/// `walk` must be valid for writing, `disk` and `listing` for reading.
 #[no_mangle]
-unsafe extern "C" fn btrfs_rust_walk_init_range(
+unsafe extern "C" fn btrfs_rust_walk_init_listing(
     walk: *mut bindings::btrfs_rust_walk,
     disk: *const bindings::btrfs_rust_disk,
-    range: *const bindings::btrfs_rust_range,
+    listing: *const bindings::btrfs_rust_listing,
 ) -> bool {
     // SAFETY: By the safety requirements.
-    let (disk, range) = unsafe { (*disk, *range) };
-    let keys = range.start.into()..range.end.into();
-    let new = Walk::in_range(disk.into(), keys, range.wanted, range.is_first);
+    let (disk, listing) = unsafe { (*disk, *listing) };
+    let range = listing.start.into()..listing.end.into();
+    let new = Walk::listing(disk.into(), range, listing.wanted, listing.is_first);
     // SAFETY: By the safety requirements.
     unsafe { write_walk(walk, new) }
 }
+
 
 /// Looks up the leaf of the extent tree that is needed for the extent at `bytenr`; false if it was
 /// the last one already. Reads nodes and waits for them.

@@ -21,6 +21,10 @@
 #include "../volumes.h"
 #include "reada_walk.h"
 
+/* What reada_walk.rs knows of the format. */
+static_assert(sizeof(struct btrfs_item) + sizeof(struct btrfs_file_extent_item) == 25 + 53);
+static_assert(BTRFS_METADATA_ITEM_KEY == 169);
+
 /* Leaves to submit at a time; more are left to a worker, since a disk's queue may be full. */
 #define READA_WALK_CHUNK	64
 
@@ -169,29 +173,29 @@ void btrfs_reada_walk_at_locked(struct btrfs_reada_walk *walk, const struct btrf
  * Prepare the readahead of a fiemap from @start to @end, in bytes, for up to @extents_max extents.
  * As for btrfs_reada_walk_init(), there may be none.
  *
- * Who asks for a part at a time mostly goes on where it ended. What that needs is in no structure
- * that outlives a call, so the walk only looks whether the next leaves are in memory, and then
- * reads more than this call needs.
+ * Who asks for a part at a time mostly goes on where it ended. Nothing that outlives a call could
+ * say how far has been read. So the walk looks whether the next leaves are in memory, and if not,
+ * it reads more than this call needs.
  */
 void btrfs_reada_fiemap_init(struct btrfs_reada_fiemap *fiemap, struct btrfs_inode *inode,
 			     u64 start, u64 end, u32 extents_max)
 {
 	struct btrfs_fs_info *fs_info = inode->root->fs_info;
 	const struct btrfs_rust_disk disk = disk_of(fs_info);
-	const u32 item_size = sizeof(struct btrfs_item) + sizeof(struct btrfs_file_extent_item);
-	const struct btrfs_rust_range range = {
+	const struct btrfs_rust_listing listing = {
 		.start = { btrfs_ino(inode), start, BTRFS_EXTENT_DATA_KEY },
 		.end = { btrfs_ino(inode), end, BTRFS_EXTENT_DATA_KEY },
 		/* Those who only count want all. */
-		.wanted = extents_max ? extents_max / (fs_info->nodesize / item_size) + 2 : U32_MAX,
+		.wanted = extents_max ?: U32_MAX,
 		.is_first = start == 0,
 	};
 
-	*fiemap = (struct btrfs_reada_fiemap){ .end = end };
+	*fiemap = (struct btrfs_reada_fiemap){ .start = start, .end = end };
 	if (IS_ENABLED(CONFIG_BTRFS_RUST_VERIFY) ||
-	    !btrfs_rust_walk_init_range(&fiemap->plan, &disk, &range))
+	    !btrfs_rust_walk_init_listing(&fiemap->plan, &disk, &listing))
 		return;
 	fiemap->inode = inode;
+	fiemap->extents = extents_max < BTRFS_RUST_LISTING ? extents_max : U32_MAX;
 	if (extents_max && !btrfs_fs_incompat(fs_info, EXTENT_TREE_V2))
 		fiemap->extent_root = btrfs_extent_root(fs_info, 0);
 }
@@ -220,7 +224,7 @@ static void submit_backrefs(struct btrfs_reada_fiemap *fiemap, const struct exte
 	struct blk_plug plug;
 
 	blk_start_plug(&plug);
-	for (int slot = 0; slot < btrfs_header_nritems(eb); slot++) {
+	for (int slot = 0; slot < btrfs_header_nritems(eb) && fiemap->extents; slot++) {
 		const struct btrfs_file_extent_item *item;
 		struct btrfs_key key;
 
@@ -230,8 +234,10 @@ static void submit_backrefs(struct btrfs_reada_fiemap *fiemap, const struct exte
 			continue;
 		item = btrfs_item_ptr(eb, slot, struct btrfs_file_extent_item);
 		if (btrfs_file_extent_type(eb, item) == BTRFS_FILE_EXTENT_INLINE ||
-		    btrfs_file_extent_disk_bytenr(eb, item) == 0)
+		    btrfs_file_extent_disk_bytenr(eb, item) == 0 ||
+		    key.offset + btrfs_file_extent_num_bytes(eb, item) <= fiemap->start)
 			continue;
+		fiemap->extents--;
 		submit_backref(fiemap, btrfs_file_extent_disk_bytenr(eb, item));
 		if (btrfs_file_extent_generation(eb, item) <=
 		    btrfs_root_last_snapshot(&root->root_item))

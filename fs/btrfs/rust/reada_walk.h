@@ -47,7 +47,11 @@ struct btrfs_reada_fiemap {
 	struct btrfs_inode *inode;
 	/* NULL if nobody will look who shares the extents. */
 	struct btrfs_root *extent_root;
+	/* In bytes. */
+	u64 start;
 	u64 end;
+	/* How many more extents are worth reading ahead for. */
+	u32 extents;
 };
 
 void btrfs_reada_fiemap_init(struct btrfs_reada_fiemap *fiemap, struct btrfs_inode *inode,

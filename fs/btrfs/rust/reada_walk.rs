@@ -34,8 +34,14 @@ const MAX_STEPS: u32 = 8192;
 /// Leaves that the parent of leaves has at least, usually.
 const LEAVES_PER_NODE: usize = 128;
 
-/// How much more is read ahead than is needed at once if a walk may be one of a series.
-const SERIES: u64 = 16;
+/// Who asks for at least `LISTING` extents of a file, and not for its first ones, is likely to ask
+/// for the next ones then: `SERIES` times as many are read ahead.
+pub(crate) const LISTING: u32 = 32;
+const SERIES: u32 = 16;
+
+/// What a file extent takes in a leaf, in bytes: `struct btrfs_item` and
+/// `struct btrfs_file_extent_item`.
+const FILE_EXTENT_SIZE: u32 = 25 + 53;
 
 /// `BTRFS_METADATA_ITEM_KEY`: what says who has a reference to a block is not after it, nor is what
 /// says that of a data extent.
@@ -308,6 +314,8 @@ pub(crate) struct Walk {
     max_batch: usize,
     min_batch: usize,
     end: Key,
+    /// How many leaves may still be read ahead.
+    left: usize,
     /// How many leaves further on one must be missing for a batch to be read at all.
     lookout: Option<u32>,
     /// What is in the leaf of the extent tree that was wanted last.
@@ -331,30 +339,36 @@ impl Walk {
             max_batch,
             min_batch,
             end: Key::MAX,
+            left: usize::MAX,
             lookout: None,
             covered: Key::default()..Key::default(),
             leaves: KVVec::with_capacity(max_batch + 1, GFP_KERNEL)?,
         })
     }
 
-    /// The readahead of a walk from a key up to another, for which about `wanted` leaves are needed
-    /// now, and more later if it is one of a series of such walks: those that follow the first
-    /// (`is_first`) find most in memory.
-    pub(crate) fn in_range(
+    /// The readahead of a listing of the file extents in a range of keys, of which `wanted` are
+    /// asked for at a time; `is_first` says that none were before.
+    pub(crate) fn listing(
         disk: Disk,
         range: Range<Key>,
         wanted: u32,
-        is_first: bool,
+        is_first: bool, //
     ) -> Result<Self> {
-        let most = u64::from(wanted).saturating_mul(SERIES * u64::from(disk.nodesize));
-        let mut walk = Self::new(disk, Some(most.min(disk.max_batch())))?;
+        let is_later = !is_first && wanted >= LISTING;
+        let extents = wanted.saturating_mul(if is_later { SERIES } else { 1 });
+        let per_leaf = (disk.nodesize / FILE_EXTENT_SIZE).max(1);
+        let leaves = u64::from(extents.div_ceil(per_leaf));
+        let most = disk.max_batch().min(leaves * u64::from(disk.nodesize));
+        let mut walk = Self::new(disk, Some(most))?;
         walk.next = Some(range.start);
         walk.trigger = range.start;
         walk.end = range.end;
-        walk.lookout = Some(wanted.min(walk.min_batch as u32));
+        walk.left = leaves.max(1) as usize;
         if !is_first {
             walk.batch = walk.max_batch;
         }
+        let needed = wanted.div_ceil(per_leaf).max(1);
+        walk.lookout = Some(needed.min(walk.min_batch as u32));
         Ok(walk)
     }
 
@@ -391,10 +405,12 @@ impl Walk {
             self.trigger = known.unwrap_or_default();
             return;
         }
-        self.next = if self.gather(&mut left, &mut right).is_some() {
-            [left.key(), right.key()].into_iter().flatten().min()
-        } else {
+        let is_over = self.gather(&mut left, &mut right).is_none();
+        self.left = self.left.saturating_sub(self.leaves.len());
+        self.next = if is_over || self.left == 0 {
             None
+        } else {
+            [left.key(), right.key()].into_iter().flatten().min()
         };
         let first = self.leaves.first().map(|leaf| leaf.key);
         self.trigger = first.or(self.next).unwrap_or_default();
@@ -445,11 +461,12 @@ impl Walk {
         left: &mut Cursor<'_, T>,
         right: &mut Cursor<'_, T>,
     ) -> Option<()> {
-        let ahead = 1 + self.batch / LEAVES_PER_NODE;
+        let batch = self.batch.min(self.left);
+        let ahead = 1 + batch / LEAVES_PER_NODE;
         let mut reads = 0;
         for _ in 0..MAX_STEPS {
             // Nodes are waited for here: do not wait for many while the walk waits for leaves.
-            if self.leaves.len() >= self.batch || (reads > 2 * ahead && !self.leaves.is_empty()) {
+            if self.leaves.len() >= batch || (reads > 2 * ahead && !self.leaves.is_empty()) {
                 break;
             }
             let level = left.level().max(right.level());
@@ -714,17 +731,20 @@ mod tests {
         let leaves = array((0..1000).map(|number| (number * 10, number)))?;
         let parents = parents(&leaves, 30, 0)?;
         let (tree, none) = (tree(&leaves, &parents, 30), tree(&NONE, &NONE, 1));
-        // The range, how many leaves are wanted, whether it is the first, and what is read first.
+        // The range, how many extents are wanted, whether they are the first, and what is read.
         let cases = [
-            (15..1001, 100, true, 1..9),
-            (15..31, 100, true, 1..4),
-            (15..9999, 2, false, 1..33),
-            (300..9999, 1, false, 30..46),
+            (15..1001, 10000, true, 1..9),
+            (15..31, 10000, true, 1..4),
+            (15..9999, 420, true, 1..3),
+            (15..9999, 420, false, 1..33),
+            (300..9999, 1, false, 30..31),
+            (300..9999, 31, false, 30..31),
+            (300..9999, 32, false, 30..33),
             (10000..10001, 1, false, 999..1000),
         ];
         for (range, wanted, is_first, expected) in cases {
             let range = key(range.start)..key(range.end);
-            let mut walk = Walk::in_range(DISK, range.clone(), wanted, is_first)?;
+            let mut walk = Walk::listing(DISK, range.clone(), wanted, is_first)?;
             assert!(!walk.is_due(key(0)) && walk.is_due(range.start));
             walk.plan(&tree, &none, range.start);
             let read = array(walk.leaves().iter().map(|leaf| leaf.blockptr))?;
@@ -739,7 +759,7 @@ mod tests {
         let parents = parents(&leaves, 30, 0)?;
         let (mut tree, none) = (tree(&leaves, &parents, 30), tree(&NONE, &NONE, 1));
         tree.cached = 100;
-        let mut walk = Walk::in_range(DISK, key(0)..Key::MAX, 100, true)?;
+        let mut walk = Walk::listing(DISK, key(0)..Key::MAX, 10000, true)?;
         let mut looked = 0;
         let first = leaves.iter().find(|leaf| {
             while walk.is_due(key(leaf.0)) && walk.leaves().is_empty() {
@@ -760,7 +780,7 @@ mod tests {
         let leaves = array((0..100).map(|number| (number * 10 + 100, number)))?;
         let parents = parents(&leaves, 30, 0)?;
         let tree = tree(&leaves, &parents, 30);
-        let mut walk = Walk::in_range(DISK, key(0)..Key::MAX, 1, true)?;
+        let mut walk = Walk::listing(DISK, key(0)..Key::MAX, 1, true)?;
         let wanted = [
             (100, Some(0)),
             (109, None),
