@@ -16,11 +16,11 @@ NODESIZES = (4096, 16384, 65536)
 WORK = BUILD / "tests"
 
 
-def vm(flavour, *command, disks):
+def vm(flavour, *command, disks, mem="2G"):
     """Run a part of guest_images.py in a kernel."""
     build(flavour)
     options = [part for disk in disks for part in ("--disk", disk)]
-    return output_of(SRC / "scripts/vm", *options, flavour, "--", *command)
+    return output_of(SRC / "scripts/vm", "--mem", mem, *options, flavour, "--", *command)
 
 
 def blank(name):
@@ -97,6 +97,12 @@ def test_receiving_gives_what_was_sent(nodesize):
     said = vm("um-rust", GUEST, "receive", "/dev/ubdb", "/dev/ubdc", streams(nodesize), disks=disks)
     assert said.count("paths equal") == 6
     os.unlink(disks[1])
+
+
+def test_streams_are_equal_in_a_small_guest():
+    output = WORK / "small.json"
+    vm("um-rust", GUEST, "read", "/dev/ubdb", output, disks=[image(16384)], mem="256M")
+    assert json.loads(output.read_text())["sends"] == result("um-c", "read", 16384)["sends"]
 
 
 def test_a_send_can_be_killed_at_any_moment():

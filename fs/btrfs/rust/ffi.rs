@@ -394,7 +394,6 @@ unsafe extern "C" fn btrfs_rust_walk_init_listing(
     unsafe { write_walk(walk, new) }
 }
 
-
 /// Looks up the leaf of the extent tree that is needed for the extent at `bytenr`; false if it was
 /// the last one already. Reads nodes and waits for them.
 ///
