@@ -213,11 +213,26 @@ def make_deep(root, snapshot):
             os.pwrite(file.fileno(), b"DEEP" * K, number * step)
 
 
+def make_copied(root):
+    """A file with many copies, whose extents have so many references that leaves of the extent tree begin amidst them.
+
+    It is written from its end on, so that who maps it goes through the extent tree from leaf to leaf before.
+    """
+    count, step = 150, 32 * K
+    with open(root / "file", "wb+") as file:
+        for number in reversed(range(count)):
+            os.pwrite(file.fileno(), b"copy" * (step // 4), number * step)
+            os.fsync(file.fileno())
+        for number in range(50):
+            with open(root / f"copy{number}", "wb") as copy:
+                guest.clone_range(file, 0, 0, copy, 0)
+
+
 def make(device, nodesize):
     """Make the image that all kernels read."""
     guest.mkfs(device, "-n", nodesize, "-O", "^no-holes" if nodesize == "4096" else "no-holes")
     top = guest.mount(device, MNT, "max_inline=2048,commit=1000")
-    for name in ("names", "data", "deep"):
+    for name in ("names", "data", "deep", "copied"):
         guest.run("btrfs", "subvolume", "create", top / name)
     names = Names(top / "names", 1)
     names.populate(300, 3000)
@@ -239,6 +254,7 @@ def make(device, nodesize):
     guest.snapshot(top / "names", top / "names3")
     make_data(top / "data", random.Random(2), top)
     make_deep(top / "deep", top / "deep2")
+    make_copied(top / "copied")
     guest.umount(MNT)
 
 

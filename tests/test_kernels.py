@@ -79,6 +79,8 @@ def test_fiemaps_are_equal(nodesize, flavour):
     # The halves of this one: new and old extents of this subvolume only, and extents below shared nodes.
     shared = [bool(flags & FIEMAP_EXTENT_SHARED) for _, _, _, flags in expected["deep/file"]]
     assert shared == [False] * 8000 + [True] * 8000
+    copied = expected["copied/file"]
+    assert len(copied) == 150 and all(flags & FIEMAP_EXTENT_SHARED for *_, flags in copied)
     assert result(flavour, "read", nodesize)["fiemap"] == expected
 
 

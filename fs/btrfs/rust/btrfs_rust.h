@@ -49,10 +49,10 @@ struct btrfs_rust_key {
 	u8 type;
 };
 
-/* What decides how much is read ahead; in bytes. */
+/* What decides how much is read ahead; in KiB, but for the node size. */
 struct btrfs_rust_disk {
-	u64 readahead;
-	u64 memory;
+	unsigned long readahead;
+	unsigned long memory;
 	u32 nodesize;
 	bool rotating;
 };
@@ -78,7 +78,7 @@ struct btrfs_rust_listing {
 
 /* The state of reada_walk.rs. */
 struct btrfs_rust_walk {
-	u64 state[26];
+	u64 state[30];
 };
 
 /* reada_walk.rs */
@@ -89,7 +89,7 @@ u32 btrfs_rust_walk_plan(struct btrfs_rust_walk *walk, struct btrfs_root *left,
 			 struct btrfs_root *right, const struct btrfs_rust_key *key);
 void btrfs_rust_walk_leaf(const struct btrfs_rust_walk *walk, u32 index,
 			  struct btrfs_rust_leaf *leaf);
-void btrfs_rust_walk_failed(struct btrfs_rust_walk *walk);
+void btrfs_rust_walk_restart(struct btrfs_rust_walk *walk, const struct btrfs_rust_key *key);
 bool btrfs_rust_walk_init_listing(struct btrfs_rust_walk *walk, const struct btrfs_rust_disk *disk,
 				  const struct btrfs_rust_listing *listing);
 bool btrfs_rust_walk_want(struct btrfs_rust_walk *walk, struct btrfs_root *extent_root, u64 bytenr,
@@ -182,5 +182,6 @@ struct extent_buffer *btrfs_rust_commit_root(struct btrfs_root *root);
 struct extent_buffer *btrfs_rust_read_child(struct extent_buffer *node, u32 slot);
 void btrfs_rust_readahead_child(struct extent_buffer *node, u32 slot);
 void btrfs_rust_put_node(struct extent_buffer *node);
+bool btrfs_rust_is_contended(struct btrfs_root *root);
 
 #endif

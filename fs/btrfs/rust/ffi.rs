@@ -67,7 +67,7 @@ check_prototypes!(
     btrfs_rust_walk_is_due,
     btrfs_rust_walk_plan,
     btrfs_rust_walk_leaf,
-    btrfs_rust_walk_failed,
+    btrfs_rust_walk_restart,
     btrfs_rust_walk_init_listing,
     btrfs_rust_walk_want,
     btrfs_rust_share_lookup,
@@ -291,6 +291,11 @@ impl Tree for CommitRoot {
         unsafe { ExtentBuffer::new(node) }
     }
 
+    fn is_contended(&self) -> bool {
+        // SAFETY: By the invariants, this is null or a root.
+        !self.0.is_null() && unsafe { bindings::btrfs_rust_is_contended(self.0) }
+    }
+
     fn child(
         &self,
         node: &ExtentBuffer,
@@ -464,7 +469,7 @@ unsafe extern "C" fn btrfs_rust_walk_plan(
     let (walk, key) = unsafe { (&mut *walk.cast::<Walk>(), *key) };
     // INVARIANT: By the safety requirements.
     walk.plan(&CommitRoot(left), &CommitRoot(right), key.into());
-    walk.leaves().len() as u32
+    walk.count() as u32
 }
 
 /// Reads the leaf of the last batch that is to be read after `index` others.
@@ -481,22 +486,26 @@ unsafe extern "C" fn btrfs_rust_walk_leaf(
 ) {
     // SAFETY: By the safety requirements.
     let walk = unsafe { &*walk.cast::<Walk>() };
-    if let Some(found) = walk.leaves().get(index as usize) {
+    if let Some(found) = walk.leaf(index as usize) {
         // SAFETY: By the safety requirements.
         unsafe { leaf.write((*found).into()) };
     }
 }
 
-/// Notes that not all of the last batch could be read for want of memory.
+/// Has a walk that has come to `key` planned anew, as not all of the last batch was read.
 ///
 /// # Safety
 ///
-/// `walk` must be what [`btrfs_rust_walk_init`] has made, and the caller's alone.
+/// `walk` must be what [`btrfs_rust_walk_init`] has made, and the caller's alone; `key` must be
+/// valid for reading.
 #[no_mangle]
-unsafe extern "C" fn btrfs_rust_walk_failed(walk: *mut bindings::btrfs_rust_walk) {
+unsafe extern "C" fn btrfs_rust_walk_restart(
+    walk: *mut bindings::btrfs_rust_walk,
+    key: *const bindings::btrfs_rust_key,
+) {
     // SAFETY: By the safety requirements.
-    let walk = unsafe { &mut *walk.cast::<Walk>() };
-    walk.failed();
+    let (walk, key) = unsafe { (&mut *walk.cast::<Walk>(), *key) };
+    walk.restart(key.into());
 }
 
 impl From<bindings::btrfs_rust_share_gens> for Generations {

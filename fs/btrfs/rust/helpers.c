@@ -68,12 +68,17 @@ bool btrfs_rust_is_cached(const struct extent_buffer *node, u64 bytenr)
 	return true;
 }
 
-/* The commit root of @root, with a reference, unless it is a leaf. commit_root_sem is held. */
+/*
+ * The commit root of @root, with a reference, unless it is a leaf. commit_root_sem is held.
+ *
+ * That of a subvolume that was made in the running transaction is not committed, and may change.
+ */
 struct extent_buffer *btrfs_rust_commit_root(struct btrfs_root *root)
 {
 	struct extent_buffer *node = root->commit_root;
 
-	if (btrfs_header_level(node) == 0)
+	if (btrfs_header_level(node) == 0 ||
+	    btrfs_header_generation(node) > btrfs_get_last_trans_committed(root->fs_info))
 		return NULL;
 	refcount_inc(&node->refs);
 	return node;
@@ -96,6 +101,12 @@ void btrfs_rust_readahead_child(struct extent_buffer *node, u32 slot)
 void btrfs_rust_put_node(struct extent_buffer *node)
 {
 	free_extent_buffer(node);
+}
+
+/* Whether somebody waits for commit_root_sem, which is held. */
+bool btrfs_rust_is_contended(struct btrfs_root *root)
+{
+	return rwsem_is_contended(&root->fs_info->commit_root_sem);
 }
 
 /* Start reading the children of @node that were selected. */

@@ -28,6 +28,9 @@ static_assert(BTRFS_METADATA_ITEM_KEY == 169);
 /* Leaves to submit at a time; more are left to a worker, since a disk's queue may be full. */
 #define READA_WALK_CHUNK	64
 
+/* Leaves of the extent tree to read ahead in one fiemap: extents may be scattered over many. */
+#define READA_BACKREF_LEAVES	256
+
 /* Start reading a leaf of @root; false if there was no memory. The caller holds commit_root_sem. */
 static bool submit_leaf(struct btrfs_root *root, const struct btrfs_rust_leaf *leaf)
 {
@@ -48,7 +51,10 @@ static bool submit_leaf(struct btrfs_root *root, const struct btrfs_rust_leaf *l
 	return true;
 }
 
-/* Start reading up to READA_WALK_CHUNK leaves. The caller holds commit_root_sem. */
+/*
+ * Start reading up to READA_WALK_CHUNK leaves, fewer if somebody waits for commit_root_sem, which
+ * the caller holds.
+ */
 static void submit_chunk(struct btrfs_reada_walk *walk)
 {
 	struct btrfs_fs_info *fs_info = walk->left->fs_info;
@@ -58,15 +64,17 @@ static void submit_chunk(struct btrfs_reada_walk *walk)
 	lockdep_assert_held_read(&fs_info->commit_root_sem);
 
 	blk_start_plug(&plug);
-	for (; walk->done < end; walk->done++) {
+	while (walk->done < end) {
 		struct btrfs_rust_leaf leaf;
 
 		btrfs_rust_walk_leaf(&walk->plan, walk->done, &leaf);
 		if (!submit_leaf(leaf.tree ? walk->right : walk->left, &leaf)) {
-			walk->failed = true;
-			walk->done = walk->count;
+			walk->was_dropped = true;
 			break;
 		}
+		walk->done++;
+		if (rwsem_is_contended(&fs_info->commit_root_sem))
+			break;
 	}
 	blk_finish_plug(&plug);
 }
@@ -76,22 +84,24 @@ static void submit_work(struct work_struct *work)
 	struct btrfs_reada_walk *walk = container_of(work, struct btrfs_reada_walk, work);
 	struct btrfs_fs_info *fs_info = walk->left->fs_info;
 
-	while (walk->done < walk->count && !READ_ONCE(walk->stop)) {
+	while (walk->done < walk->count && !walk->was_dropped && !READ_ONCE(walk->stop)) {
 		down_read(&fs_info->commit_root_sem);
 		if (fs_info->last_reloc_trans > walk->last_reloc_trans)
-			walk->done = walk->count;
+			walk->was_dropped = true;
 		else
 			submit_chunk(walk);
 		up_read(&fs_info->commit_root_sem);
 		cond_resched();
 	}
+	/* Pairs with is_due(). */
+	smp_store_release(&walk->is_busy, false);
 }
 
 static struct btrfs_rust_disk disk_of(const struct btrfs_fs_info *fs_info)
 {
 	return (struct btrfs_rust_disk) {
-		.readahead = (u64)fs_info->sb->s_bdi->ra_pages << PAGE_SHIFT,
-		.memory = (u64)totalram_pages() << PAGE_SHIFT,
+		.readahead = fs_info->sb->s_bdi->ra_pages << (PAGE_SHIFT - 10),
+		.memory = totalram_pages() << (PAGE_SHIFT - 10),
 		.nodesize = fs_info->nodesize,
 		.rotating = fs_info->fs_devices->rotating,
 	};
@@ -124,23 +134,29 @@ void btrfs_reada_walk_end(struct btrfs_reada_walk *walk)
 	walk->left = NULL;
 }
 
-static bool is_due(const struct btrfs_reada_walk *walk, const struct btrfs_rust_key *key)
+/* Whether a walk that has come to @key wants a batch, and the worker is done with the last one. */
+static bool is_due(struct btrfs_reada_walk *walk, const struct btrfs_rust_key *key)
 {
-	return walk->left && btrfs_rust_walk_is_due(&walk->plan, key) &&
-	       !work_busy((struct work_struct *)&walk->work);
+	/* Pairs with submit_work(). */
+	if (!walk->left || smp_load_acquire(&walk->is_busy))
+		return false;
+	if (walk->was_dropped) {
+		btrfs_rust_walk_restart(&walk->plan, key);
+		walk->was_dropped = false;
+	}
+	return btrfs_rust_walk_is_due(&walk->plan, key);
 }
 
 static void read_batch(struct btrfs_reada_walk *walk, const struct btrfs_rust_key *key)
 {
-	if (walk->failed)
-		btrfs_rust_walk_failed(&walk->plan);
-	walk->failed = false;
 	walk->last_reloc_trans = walk->left->fs_info->last_reloc_trans;
 	walk->count = btrfs_rust_walk_plan(&walk->plan, walk->left, walk->right, key);
 	walk->done = 0;
 	submit_chunk(walk);
-	if (walk->done < walk->count)
+	if (walk->done < walk->count && !walk->was_dropped) {
+		walk->is_busy = true;
 		queue_work(system_dfl_wq, &walk->work);
+	}
 }
 
 static struct btrfs_rust_key rust_key(const struct btrfs_key *key)
@@ -157,6 +173,9 @@ void btrfs_reada_walk_at(struct btrfs_reada_walk *walk, const struct btrfs_key *
 		down_read(&walk->left->fs_info->commit_root_sem);
 		read_batch(walk, &position);
 		up_read(&walk->left->fs_info->commit_root_sem);
+		/* The next step will do. */
+		if (walk->was_dropped)
+			break;
 	}
 }
 
@@ -182,11 +201,12 @@ void btrfs_reada_fiemap_init(struct btrfs_reada_fiemap *fiemap, struct btrfs_ino
 {
 	struct btrfs_fs_info *fs_info = inode->root->fs_info;
 	const struct btrfs_rust_disk disk = disk_of(fs_info);
+	/* No file has more extents than blocks. Those who only count, with 0, want all. */
+	const u64 blocks = (i_size_read(&inode->vfs_inode) >> fs_info->sectorsize_bits) + 1;
 	const struct btrfs_rust_listing listing = {
 		.start = { btrfs_ino(inode), start, BTRFS_EXTENT_DATA_KEY },
 		.end = { btrfs_ino(inode), end, BTRFS_EXTENT_DATA_KEY },
-		/* Those who only count want all. */
-		.wanted = extents_max ?: U32_MAX,
+		.wanted = min_t(u64, extents_max ?: U32_MAX, blocks),
 		.is_first = start == 0,
 	};
 
@@ -195,6 +215,7 @@ void btrfs_reada_fiemap_init(struct btrfs_reada_fiemap *fiemap, struct btrfs_ino
 	    !btrfs_rust_walk_init_listing(&fiemap->plan, &disk, &listing))
 		return;
 	fiemap->inode = inode;
+	fiemap->backref_leaves = READA_BACKREF_LEAVES;
 	fiemap->extents = extents_max < BTRFS_RUST_LISTING ? extents_max : U32_MAX;
 	if (extents_max && !btrfs_fs_incompat(fs_info, EXTENT_TREE_V2))
 		fiemap->extent_root = btrfs_extent_root(fs_info, 0);
@@ -211,8 +232,13 @@ static void submit_backref(struct btrfs_reada_fiemap *fiemap, u64 bytenr)
 {
 	struct btrfs_rust_leaf leaf;
 
-	if (btrfs_rust_walk_want(&fiemap->plan, fiemap->extent_root, bytenr, &leaf))
-		submit_leaf(fiemap->extent_root, &leaf);
+	if (!fiemap->backref_leaves ||
+	    !btrfs_rust_walk_want(&fiemap->plan, fiemap->extent_root, bytenr, &leaf))
+		return;
+	if (submit_leaf(fiemap->extent_root, &leaf))
+		fiemap->backref_leaves--;
+	else
+		fiemap->backref_leaves = 0;
 }
 
 /* Start reading what will be looked up of the extents that are in @eb, a leaf of the inode. */
@@ -228,6 +254,8 @@ static void submit_backrefs(struct btrfs_reada_fiemap *fiemap, const struct exte
 		const struct btrfs_file_extent_item *item;
 		struct btrfs_key key;
 
+		if (rwsem_is_contended(&eb->fs_info->commit_root_sem))
+			break;
 		btrfs_item_key_to_cpu(eb, &key, slot);
 		if (key.objectid != ino || key.type != BTRFS_EXTENT_DATA_KEY ||
 		    key.offset >= fiemap->end)
@@ -305,7 +333,9 @@ void btrfs_reada_fiemap_at(struct btrfs_reada_fiemap *fiemap, u64 offset)
 		blk_finish_plug(&plug);
 		up_read(&fs_info->commit_root_sem);
 
-		for (u32 i = 0; fiemap->extent_root && i < count; i++) {
+		if (!fiemap->extent_root)
+			continue;
+		for (u32 i = 0; i < count && fiemap->backref_leaves; i++) {
 			if (fatal_signal_pending(current) || !follow_leaf(fiemap, i, root_gen))
 				break;
 		}

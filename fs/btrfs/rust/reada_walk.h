@@ -21,12 +21,14 @@ struct btrfs_reada_walk {
 	struct btrfs_root *right;
 	/* Reads the last batch, from @done to @count. */
 	struct work_struct work;
+	/* Set while the worker has the plan. */
+	bool is_busy;
+	bool stop;
+	/* Not all of the batch was read: no memory, or blocks were relocated. */
+	bool was_dropped;
 	u32 count;
 	u32 done;
 	u64 last_reloc_trans;
-	bool stop;
-	/* Not all could be read for want of memory. */
-	bool failed;
 };
 
 void btrfs_reada_walk_init(struct btrfs_reada_walk *walk, struct btrfs_root *left,
@@ -50,8 +52,9 @@ struct btrfs_reada_fiemap {
 	/* In bytes. */
 	u64 start;
 	u64 end;
-	/* How many more extents are worth reading ahead for. */
+	/* For how many more extents, and how many more leaves, the extent tree is read ahead. */
 	u32 extents;
+	u32 backref_leaves;
 };
 
 void btrfs_reada_fiemap_init(struct btrfs_reada_fiemap *fiemap, struct btrfs_inode *inode,

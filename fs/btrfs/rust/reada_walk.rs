@@ -13,6 +13,7 @@ use kernel::{
     prelude::*,
     sizes::{
         SZ_128K,
+        SZ_1K,
         SZ_256M, //
     },
 };
@@ -58,6 +59,9 @@ pub(crate) trait Tree {
     /// The root, unless it is a leaf.
     fn root(&self) -> Option<Self::Node>;
 
+    /// Whether somebody waits until the tree may change.
+    fn is_contended(&self) -> bool;
+
     /// Reads a child that is not a leaf, and waits for it; `None` on errors.
     ///
     /// Its siblings in the slots `also` will be wanted soon.
@@ -74,10 +78,10 @@ pub(crate) trait Tree {
 pub(crate) struct Disk {
     /// Whether seeks are slow.
     pub(crate) rotating: bool,
-    /// The readahead that the administrator has set for the filesystem, in bytes.
-    pub(crate) readahead: u64,
-    /// The memory of the machine, in bytes.
-    pub(crate) memory: u64,
+    /// The readahead that the administrator has set for the filesystem, in KiB.
+    pub(crate) readahead: usize,
+    /// The memory of the machine, in KiB.
+    pub(crate) memory: usize,
     /// The size of a node, in bytes.
     pub(crate) nodesize: u32,
 }
@@ -87,11 +91,17 @@ impl Disk {
     /// disk matters more than anything. Elsewhere two batches are the readahead that was set.
     fn max_batch(&self) -> u64 {
         let share = self.memory / 100;
-        if self.rotating {
+        let kib = if self.rotating {
             share
         } else {
             self.readahead.min(share) / 2
-        }
+        };
+        kib as u64 * SZ_1K as u64
+    }
+
+    /// How many nodes there are in as many bytes. Their size is a power of two.
+    fn nodes(&self, bytes: u64) -> usize {
+        (bytes >> self.nodesize.trailing_zeros().min(31)) as usize
     }
 }
 
@@ -320,17 +330,18 @@ pub(crate) struct Walk {
     lookout: Option<u32>,
     /// What is in the leaf of the extent tree that was wanted last.
     covered: Range<Key>,
+    /// The last batch as the walk needs it, and in which order it is to be read.
     leaves: KVVec<Leaf>,
+    order: KVVec<u32>,
 }
 
 impl Walk {
     /// The readahead of a walk through trees on `disk`, with batches of at most `max_batch` bytes
     /// if that is given.
     pub(crate) fn new(disk: Disk, max_batch: Option<u64>) -> Result<Self> {
-        let nodesize = u64::from(disk.nodesize.max(1));
-        let min_batch = (FIRST_BATCH / nodesize).max(1) as usize;
-        let max_batch = max_batch.unwrap_or(disk.max_batch()).min(MAX_BATCH) / nodesize;
-        let max_batch = min_batch.max(max_batch as usize);
+        let min_batch = disk.nodes(FIRST_BATCH).max(1);
+        let max_batch = disk.nodes(max_batch.unwrap_or(disk.max_batch()).min(MAX_BATCH));
+        let max_batch = min_batch.max(max_batch);
         Ok(Self {
             next: Some(Key::default()),
             trigger: Key::default(),
@@ -343,6 +354,7 @@ impl Walk {
             lookout: None,
             covered: Key::default()..Key::default(),
             leaves: KVVec::with_capacity(max_batch + 1, GFP_KERNEL)?,
+            order: KVVec::with_capacity(max_batch + 1, GFP_KERNEL)?,
         })
     }
 
@@ -377,13 +389,21 @@ impl Walk {
         self.next.is_some() && key >= self.trigger
     }
 
-    /// The last batch, in the order in which it is to be read.
-    pub(crate) fn leaves(&self) -> &[Leaf] {
-        &self.leaves
+    /// How many leaves the last batch has.
+    pub(crate) fn count(&self) -> usize {
+        self.order.len()
     }
 
-    /// Notes that not all of the last batch could be read for want of memory.
-    pub(crate) fn failed(&mut self) {
+    /// The leaf of the last batch that is to be read after `index` others.
+    pub(crate) fn leaf(&self, index: usize) -> Option<&Leaf> {
+        self.leaves.get(*self.order.get(index)? as usize)
+    }
+
+    /// Begins anew at `key` and carefully, as not all of the last batch was read.
+    pub(crate) fn restart(&mut self, key: Key) {
+        self.next = Some(key);
+        self.trigger = key;
+        self.is_started = false;
         self.batch = (self.batch / 4).max(self.min_batch);
     }
 
@@ -391,6 +411,7 @@ impl Walk {
     /// trees: leaves that only one of them has, and those of the other that take their place.
     pub(crate) fn plan<T: Tree>(&mut self, left: &T, right: &T, key: Key) {
         self.leaves.clear();
+        self.order.clear();
         let Some(from) = self.next else {
             return;
         };
@@ -414,9 +435,22 @@ impl Walk {
         };
         let first = self.leaves.first().map(|leaf| leaf.key);
         self.trigger = first.or(self.next).unwrap_or_default();
-        let order_matters = self.min_batch.min(self.leaves.len());
-        self.leaves[order_matters..].sort_unstable_by_key(|leaf| leaf.blockptr);
+        self.sort();
         self.batch = (self.batch * 2).min(self.max_batch);
+    }
+
+    /// Puts the leaves in the order in which they are to be read. It is their numbers that are
+    /// sorted, which takes less of the stack.
+    fn sort(&mut self) {
+        for number in 0..self.leaves.len() as u32 {
+            if self.order.push_within_capacity(number).is_err() {
+                break;
+            }
+        }
+        let leaves = &self.leaves;
+        if let Some(rest) = self.order.get_mut(self.min_batch..) {
+            rest.sort_unstable_by_key(|number| leaves[*number as usize].blockptr);
+        }
     }
 
     /// Looks whether a leaf further on is in memory, so that what comes before it needs no
@@ -426,7 +460,8 @@ impl Walk {
         let Some((node, slot)) = cursor.descend_to_leaves() else {
             return Some(None);
         };
-        let last = slot.saturating_add(distance).min(node.nritems() - 1);
+        let last = node.nritems().saturating_sub(1);
+        let last = last.min(slot.saturating_add(distance));
         if !node.is_cached(node.blockptr(last)) {
             return None;
         }
@@ -465,8 +500,9 @@ impl Walk {
         let ahead = 1 + batch / LEAVES_PER_NODE;
         let mut reads = 0;
         for _ in 0..MAX_STEPS {
-            // Nodes are waited for here: do not wait for many while the walk waits for leaves.
-            if self.leaves.len() >= batch || (reads > 2 * ahead && !self.leaves.is_empty()) {
+            // Nodes are waited for here: do not wait for many while others wait for the walk.
+            let is_enough = reads > 2 * ahead || left.tree.is_contended();
+            if self.leaves.len() >= batch || (is_enough && !self.leaves.is_empty()) {
                 break;
             }
             let level = left.level().max(right.level());
@@ -574,6 +610,10 @@ mod tests {
     impl<'a> Tree for Array<'a> {
         type Node = Plain<'a>;
 
+        fn is_contended(&self) -> bool {
+            false
+        }
+
         fn root(&self) -> Option<Plain<'a>> {
             let (level, children) = match self.parents {
                 [] => (1, self.leaves),
@@ -633,12 +673,17 @@ mod tests {
         Ok(array)
     }
 
+    /// The addresses of the last batch, as they are to be read.
+    fn read_order(walk: &Walk) -> Result<KVVec<u64>> {
+        array((0..walk.count()).filter_map(|index| Some(walk.leaf(index)?.blockptr)))
+    }
+
     const NONE: [(u64, u64); 0] = [];
     const OTHER: u64 = 1 << 32;
     const DISK: Disk = Disk {
         rotating: false,
-        readahead: 4 << 20,
-        memory: 4 << 30,
+        readahead: 4 << 10,
+        memory: 4 << 20,
         nodesize: 1 << 14,
     };
 
@@ -663,8 +708,8 @@ mod tests {
         for (rotating, readahead, memory, nodesize, leaves) in cases {
             let disk = Disk {
                 rotating,
-                readahead: readahead << 20,
-                memory: memory << 20,
+                readahead: readahead << 10,
+                memory: memory << 10,
                 nodesize: nodesize << 10,
             };
             assert_eq!(Walk::new(disk, None)?.max_batch, leaves);
@@ -682,8 +727,8 @@ mod tests {
         for leaf in &leaves {
             if walk.is_due(key(leaf.0)) {
                 walk.plan(&tree, &none, key(leaf.0));
-                sizes.push(walk.leaves().len(), GFP_KERNEL)?;
-                for leaf in walk.leaves() {
+                sizes.push(walk.count(), GFP_KERNEL)?;
+                for leaf in walk.leaves.iter() {
                     planned.push((leaf.key.objectid, leaf.blockptr), GFP_KERNEL)?;
                 }
             }
@@ -702,7 +747,7 @@ mod tests {
         let mut walk = walk(64)?;
         walk.plan(&tree, &none, key(0));
         walk.plan(&tree, &none, key(0));
-        let read = array(walk.leaves().iter().map(|leaf| leaf.blockptr))?;
+        let read = read_order(&walk)?;
         assert_eq!(&read[..8], &[992, 991, 990, 989, 988, 987, 986, 985]);
         assert_eq!(&read[8..], &[977, 978, 979, 980, 981, 982, 983, 984]);
         Ok(())
@@ -722,7 +767,7 @@ mod tests {
         assert!(walk.is_due(key(80)));
         // A walk that went on without its readahead: what it has left behind is not read.
         walk.plan(&tree, &none, key(505));
-        assert_eq!(walk.leaves()[0].blockptr, 50);
+        assert_eq!(walk.leaves[0].blockptr, 50);
         Ok(())
     }
 
@@ -747,7 +792,7 @@ mod tests {
             let mut walk = Walk::listing(DISK, range.clone(), wanted, is_first)?;
             assert!(!walk.is_due(key(0)) && walk.is_due(range.start));
             walk.plan(&tree, &none, range.start);
-            let read = array(walk.leaves().iter().map(|leaf| leaf.blockptr))?;
+            let read = read_order(&walk)?;
             assert!(read.iter().copied().eq(expected));
         }
         Ok(())
@@ -762,15 +807,15 @@ mod tests {
         let mut walk = Walk::listing(DISK, key(0)..Key::MAX, 10000, true)?;
         let mut looked = 0;
         let first = leaves.iter().find(|leaf| {
-            while walk.is_due(key(leaf.0)) && walk.leaves().is_empty() {
+            while walk.is_due(key(leaf.0)) && walk.leaves.is_empty() {
                 walk.plan(&tree, &none, key(leaf.0));
                 looked += 1;
             }
-            !walk.leaves().is_empty()
+            !walk.leaves.is_empty()
         });
         // Each time 9 leaves further, or to the end of the node; then 8 are read.
         assert_eq!((looked, first), (14, Some(&(990, 99))));
-        assert!(walk.leaves().iter().map(|leaf| leaf.blockptr).eq(99..107));
+        assert!(read_order(&walk)?.iter().copied().eq(99..107));
         Ok(())
     }
 
@@ -802,17 +847,43 @@ mod tests {
     }
 
     #[test]
-    fn failure_makes_batches_smaller() -> Result {
+    fn a_batch_that_was_not_read_is_planned_again_and_smaller() -> Result {
         let leaves = array((0..1000).map(|number| (number, number)))?;
         let (tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
         let mut walk = walk(64)?;
-        for (batch, failed) in [(8, false), (16, false), (32, true), (16, true), (8, false)] {
-            walk.plan(&tree, &none, key(0));
-            assert_eq!(walk.leaves().len(), batch);
-            if failed {
-                walk.failed();
+        for (first, batch) in [(0, 8), (8, 16), (24, 32), (56, 64)] {
+            walk.plan(&tree, &none, key(first));
+            assert_eq!((walk.leaves[0].blockptr, walk.count()), (first, batch));
+        }
+        walk.restart(key(30));
+        assert!(walk.is_due(key(30)));
+        for (first, batch) in [(30, 16), (46, 32)] {
+            walk.plan(&tree, &none, key(30));
+            assert_eq!((walk.leaves[0].blockptr, walk.count()), (first, batch));
+        }
+        for _ in 0..10 {
+            walk.restart(key(30));
+        }
+        walk.plan(&tree, &none, key(30));
+        assert_eq!(walk.count(), 8);
+        Ok(())
+    }
+
+    #[test]
+    fn one_side_may_be_far_behind() -> Result {
+        // After its first leaf, the right tree goes on where the left one ends.
+        let long = array((0..500).map(|number| (number, number)))?;
+        let short = array([(0, 9000), (499, 9001)].into_iter())?;
+        let (left, right) = (tree(&long, &NONE, 1), tree(&short, &NONE, 1));
+        let mut walk = walk(64)?;
+        let mut planned = 0;
+        for leaf in &long {
+            while walk.is_due(key(leaf.0)) {
+                walk.plan(&left, &right, key(leaf.0));
+                planned += walk.count();
             }
         }
+        assert_eq!(planned, 502);
         Ok(())
     }
 
@@ -829,7 +900,7 @@ mod tests {
         let right = tree(&old, &parents_old, 30);
         let mut walk = walk(64)?;
         walk.plan(&left, &right, key(0));
-        let planned = array(walk.leaves().iter().map(|leaf| (leaf.tree, leaf.blockptr)))?;
+        let planned = array(walk.leaves.iter().map(|leaf| (leaf.tree, leaf.blockptr)))?;
         assert_eq!(&planned[..], &[(0, OTHER + 400), (1, 400), (0, 7), (0, 8)]);
         assert_eq!((left.read.get(), right.read.get()), (2, 1));
         // The new parent at the end, and nothing of what is shared.
@@ -849,7 +920,7 @@ mod tests {
             let mut planned = 0;
             while walk.is_due(key(u64::MAX)) {
                 walk.plan(left, right, key(0));
-                planned += walk.leaves().len();
+                planned += walk.count();
             }
             assert_eq!(planned, 420);
         }
@@ -888,7 +959,7 @@ mod tests {
             let mut planned = KVVec::new();
             while walk.is_due(key(u64::MAX)) {
                 walk.plan(&left, &right, key(0));
-                for leaf in walk.leaves() {
+                for leaf in walk.leaves.iter() {
                     planned.push((leaf.key.objectid, leaf.tree), GFP_KERNEL)?;
                 }
             }
