@@ -179,11 +179,20 @@ void btrfs_reada_walk_at(struct btrfs_reada_walk *walk, const struct btrfs_key *
 	}
 }
 
-/* The same for callers that hold commit_root_sem. */
-void btrfs_reada_walk_at_locked(struct btrfs_reada_walk *walk, const struct btrfs_key *key)
+/*
+ * The same for a comparison that has come to @left in one tree and @right in the other, NULL at the
+ * end: it is where the tree is that has come less far. The caller holds commit_root_sem.
+ */
+void btrfs_reada_compare_at(struct btrfs_reada_walk *walk, const struct btrfs_key *left,
+			    const struct btrfs_key *right)
 {
-	const struct btrfs_rust_key position = rust_key(key);
+	struct btrfs_rust_key position;
 
+	if (!left || (right && btrfs_comp_cpu_keys(right, left) < 0))
+		left = right;
+	if (!left)
+		return;
+	position = rust_key(left);
 	if (is_due(walk, &position))
 		read_batch(walk, &position);
 }

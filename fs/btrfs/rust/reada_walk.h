@@ -35,7 +35,8 @@ void btrfs_reada_walk_init(struct btrfs_reada_walk *walk, struct btrfs_root *lef
 			   struct btrfs_root *right);
 void btrfs_reada_walk_end(struct btrfs_reada_walk *walk);
 void btrfs_reada_walk_at(struct btrfs_reada_walk *walk, const struct btrfs_key *key);
-void btrfs_reada_walk_at_locked(struct btrfs_reada_walk *walk, const struct btrfs_key *key);
+void btrfs_reada_compare_at(struct btrfs_reada_walk *walk, const struct btrfs_key *left,
+			    const struct btrfs_key *right);
 
 static inline bool btrfs_reada_walk_runs(const struct btrfs_reada_walk *walk)
 {
@@ -79,10 +80,8 @@ static inline void btrfs_reada_walk_at(struct btrfs_reada_walk *walk, const stru
 {
 }
 
-static inline void btrfs_reada_walk_at_locked(struct btrfs_reada_walk *walk,
-					      const struct btrfs_key *key)
-{
-}
+/* Not a function: even unused, its arguments would change the code around it. */
+#define btrfs_reada_compare_at(walk, left, right) do { } while (0)
 
 static inline bool btrfs_reada_walk_runs(const struct btrfs_reada_walk *walk)
 {
