@@ -183,7 +183,7 @@ def plot_rounds(document, path):
     axes.axvline(1, lw=0.8, color="k")
     axes.set_yticks(range(len(entries)), [f"{job}, {series['size']:,} {series['unit']}, {series['device']}, {state}"
                                           for series, job, state in entries])
-    axes.margins(y=0.5 / len(entries))
+    axes.margins(y=0.5 / max(1, len(entries)))
     axes.invert_yaxis()
     axes.set_xlabel("C / Rust (blue) and C / C (grey), by round")
     figure.savefig(path, dpi=110)
