@@ -218,9 +218,7 @@ impl<'a, T: Tree> Cursor<'a, T> {
     /// Goes down to the parents of leaves; `None` at the end, and on errors.
     fn descend_to_leaves(&mut self) -> Option<(&T::Node, u32)> {
         while self.level() > 1 {
-            let (node, slot) = self.head()?;
-            let child = self.tree.child(node, slot, core::iter::empty())?;
-            (child.level() + 1 == node.level()).then(|| self.enter(child))?;
+            self.descend(None, 0)?;
         }
         self.head()
     }
@@ -234,9 +232,10 @@ impl<'a, T: Tree> Cursor<'a, T> {
 
     /// Goes down to the child that contains `from`, or to the first; `None` on errors. Up to
     /// `ahead` of its siblings that are not in the `other` tree are read ahead.
-    fn descend(&mut self, other: &Cursor<'_, T>, ahead: usize) -> Option<()> {
+    fn descend(&mut self, other: Option<&Cursor<'_, T>>, ahead: usize) -> Option<()> {
         let (node, slot) = self.head()?;
-        let also = unshared(node, slot + 1, other.on_level(node.level())).take(ahead);
+        let counterpart = other.and_then(|other| other.on_level(node.level()));
+        let also = unshared(node, slot + 1, counterpart).take(ahead);
         let child = self.tree.child(node, slot, also)?;
         (child.level() + 1 == node.level()).then(|| self.enter(child))
     }
@@ -538,7 +537,7 @@ impl Walk {
     ) -> Option<()> {
         let (node, slot) = cursor.head()?;
         if node.level() > 1 {
-            return cursor.descend(other, ahead);
+            return cursor.descend(Some(other), ahead);
         }
         let leaf = Leaf::at(node, slot, tree);
         cursor.advance();
