@@ -78,10 +78,10 @@ def send(snap, parent=None, options=(), keep=None):
     return digest, size, seconds
 
 
-def timed_send(snap, parent=None):
+def timed_send(snap, parent=None, options=()):
     """A send as a job of a workload."""
     stream = "/tmp/stream" if os.environ.get("COUNT") else None
-    digest, size, seconds = send(snap, parent, keep=stream)
+    digest, size, seconds = send(snap, parent, options, keep=stream)
     result = {"sha256": digest, "stream_bytes": size}
     if stream:
         commands = run("btrfs", "receive", "--dump", "-f", stream).splitlines()
@@ -179,6 +179,9 @@ class Workload:
     jobs: dict
     # Job, module parameter of btrfs and its values, to show what a part is worth.
     ablation: tuple = ()
+    # The kinds of modelled devices that it says something about, and whether C and Rust are compared.
+    devices: tuple = ("ram", "latency", "spindle")
+    is_compared: bool = True
 
 
 def main(workload):

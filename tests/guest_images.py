@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The part of the whole-kernel tests that runs in the guest: make, read, receive or churn an image."""
 
+import ctypes
 import hashlib
 import json
 import os
@@ -20,7 +21,8 @@ K = 1024
 MNT = "/mnt/fs"
 # Snapshot and the parent that it is sent against; None is a full send.
 SENDS = [("names1", None), ("names2", None), ("names2", "names1"), ("names3", "names2"), ("names3", "names1"),
-         ("names1", "names3"), ("data1", None), ("data2", "data1"), ("data3", "data1"), ("data1", "data3")]
+         ("names1", "names3"), ("data1", None), ("data2", "data1"), ("data3", "data1"), ("data1", "data3"),
+         ("small1", None), ("small2", None), ("small2", "small1")]
 
 
 def write(path, content):
@@ -228,11 +230,46 @@ def make_copied(root):
                 guest.clone_range(file, 0, 0, copy, 0)
 
 
+def make_small(root, snapshots):
+    """Many small files that are not inline, some compressed; then some are rewritten, reflinked, cut off, made sparse, deleted."""
+    chance, count = random.Random(4), 900
+    (root / "packed").mkdir()
+    guest.run("btrfs", "property", "set", root / "packed", "compression", "zstd")
+    paths = [root / ("packed" if number % 3 == 0 else "") / f"file{number}" for number in range(count)]
+    for path in chance.sample(paths, count):
+        write(path, chance.randbytes(chance.randrange(600, 12 * K)) * chance.randrange(1, 12))
+    os.sync()
+    guest.snapshot(root, snapshots[0])
+    for path in chance.sample(paths, count // 2):
+        kind = chance.randrange(7)
+        if kind == 0:
+            path.unlink()
+            continue
+        with open(path, "rb+") as file:
+            size = os.fstat(file.fileno()).st_size
+            if kind == 1:
+                os.ftruncate(file.fileno(), chance.randrange(size))
+            elif kind == 2:
+                guest.fallocate(file, guest.FALLOC_KEEP_SIZE, size, 64 * K)
+            elif kind == 3:
+                guest.fallocate(file, guest.FALLOC_KEEP_SIZE | guest.FALLOC_PUNCH_HOLE, 4 * K, 8 * K)
+            else:
+                os.pwrite(file.fileno(), chance.randbytes(chance.randrange(1, 30 * K)), chance.randrange(size))
+            if kind > 3:
+                os.fsync(file.fileno())
+                for copy in range(kind - 4):
+                    with open(f"{path}-{copy}", "wb") as target:
+                        guest.clone_range(file, 0, 0, target, 0)
+    for number in chance.sample(range(count), count // 2):
+        write(root / f"new{number}", chance.randbytes(chance.randrange(2, 20) * K))
+    guest.snapshot(root, snapshots[1])
+
+
 def make(device, nodesize):
     """Make the image that all kernels read."""
     guest.mkfs(device, "-n", nodesize, "-O", "^no-holes" if nodesize == "4096" else "no-holes")
     top = guest.mount(device, MNT, "max_inline=2048,commit=1000")
-    for name in ("names", "data", "deep", "copied"):
+    for name in ("names", "data", "deep", "copied", "small"):
         guest.run("btrfs", "subvolume", "create", top / name)
     names = Names(top / "names", 1)
     names.populate(300, 3000)
@@ -255,6 +292,7 @@ def make(device, nodesize):
     make_data(top / "data", random.Random(2), top)
     make_deep(top / "deep", top / "deep2")
     make_copied(top / "copied")
+    make_small(top / "small", (top / "small1", top / "small2"))
     guest.umount(MNT)
 
 
@@ -267,6 +305,15 @@ def fiemaps(top):
             if stat.S_ISREG(os.lstat(path).st_mode):
                 found[os.path.relpath(path, top)] = guest.fiemap(path)
     return found
+
+
+def cached_pages(path):
+    """How much of a file is in the page cache: cachestat(2), which has the same number everywhere."""
+    whole, found = (ctypes.c_uint64 * 2)(0, 0), (ctypes.c_uint64 * 5)()
+    with open(path, "rb") as file:
+        if guest.libc.syscall(451, file.fileno(), whole, found, 0):
+            raise OSError(ctypes.get_errno(), "cachestat")
+    return found[0]
 
 
 def read(device, output):
@@ -282,6 +329,18 @@ def read(device, output):
         # A second time with everything cached, and with the newest protocol.
         digest, size, _ = guest.send(top / snap, parent and top / parent, ["--proto", "2", "--compressed-data"])
         result["sends"][f"{snap}-{parent}-v2"] = [digest, size]
+    # One that may clone from what is not its parent.
+    digest, size, _ = guest.send(top / "data3", top / "data1", ["-c", top / "data2"])
+    result["sends"]["data3-data1-clone"] = [digest, size]
+    result["cached"] = {}
+    for snap, parent in (("data1", None), ("data3", "data1"), ("small1", None), ("small2", "small1")):
+        guest.drop_caches()
+        files = sorted(path for path in (top / snap).rglob("*") if path.is_file() and not path.is_symlink())
+        for path in files[::3]:
+            path.read_bytes()
+        for options in ([], ["--proto", "2", "--compressed-data"]):
+            guest.send(top / snap, parent and top / parent, options)
+            result["cached"] |= {f"{snap} {options} {path.relative_to(top)}": cached_pages(path) for path in files}
     guest.drop_caches()
     result["fiemap"] = fiemaps(top)
     guest.umount(MNT)
@@ -340,7 +399,7 @@ def receive(device, second, streams):
     guest.mkfs(second)
     copy = guest.mount(second, "/mnt/copy")
     for snap, parent in (("names1", None), ("names2", "names1"), ("names3", "names2"),
-                         ("data1", None), ("data2", "data1"), ("data3", "data1")):
+                         ("data1", None), ("data2", "data1"), ("data3", "data1"), ("small1", None), ("small2", "small1")):
         guest.run("btrfs", "receive", "-f", f"{streams}/{snap}-{parent}", copy)
         sent, received = describe(top / snap), describe(copy / snap)
         if sent != received:

@@ -65,8 +65,17 @@ def streams(nodesize):
 @pytest.mark.parametrize("nodesize", NODESIZES)
 def test_streams_are_equal(nodesize, flavour):
     expected = result("um-c", "read", nodesize)["sends"]
-    assert len(expected) == 20 and all(size > 1000 for _, size in expected.values())
+    assert len(expected) == 27 and all(size > 1000 for _, size in expected.values())
     assert result(flavour, "read", nodesize)["sends"] == expected
+
+
+@pytest.mark.parametrize("flavour", ["um-rust", "um-verify"])
+@pytest.mark.parametrize("nodesize", NODESIZES)
+def test_sends_leave_the_same_in_the_page_cache(nodesize, flavour):
+    expected = result("um-c", "read", nodesize)["cached"]
+    # Files that had been read before are still there, and the others are not.
+    assert 100 < sum(pages > 0 for pages in expected.values()) < len(expected) / 2
+    assert result(flavour, "read", nodesize)["cached"] == expected
 
 
 @pytest.mark.parametrize("flavour", ["um-rust", "um-verify"])
@@ -97,7 +106,7 @@ def test_receiving_gives_what_was_sent(nodesize):
     result("um-c", "read", nodesize)
     disks = [image(nodesize), blank("received")]
     said = vm("um-rust", GUEST, "receive", "/dev/ubdb", "/dev/ubdc", streams(nodesize), disks=disks)
-    assert said.count("paths equal") == 6
+    assert said.count("paths equal") == 8
     os.unlink(disks[1])
 
 

@@ -41,5 +41,5 @@ def test_all_kunit_tests_pass(tree, arch):
     assert re.findall(r"--> .*fs/btrfs/rust/.*", said) == []
     run = {suite["name"]: {test["name"] for test in suite["test_cases"] if test["status"] == "PASS"}
            for suite in json.loads(results.read_text())["sub_groups"]}
-    assert set(written()) == {"btrfs_reada", "btrfs_reada_walk", "btrfs_share_cache", "btrfs_send_utimes", "btrfs_lru"}
+    assert set(written()) == {"btrfs_reada", "btrfs_reada_data", "btrfs_reada_walk", "btrfs_share_cache", "btrfs_send_utimes", "btrfs_lru"}
     assert run == written()

@@ -95,6 +95,54 @@ bool btrfs_rust_walk_init_listing(struct btrfs_rust_walk *walk, const struct btr
 bool btrfs_rust_walk_want(struct btrfs_rust_walk *walk, struct btrfs_root *extent_root, u64 bytenr,
 			  struct btrfs_rust_leaf *leaf);
 
+/* An extent of a file, see reada_data.rs; without data on disk, @bytenr is 0. */
+struct btrfs_rust_extent {
+	u64 bytenr;
+	u64 disk_len;
+	u64 offset;
+	u64 len;
+	u64 generation;
+	bool is_compressed;
+};
+
+/* No more inodes are held, and no more ranges read ahead. */
+#define BTRFS_RUST_DATA_INODES			256
+#define BTRFS_RUST_DATA_RANGES			2048
+
+/* A range of a file to read ahead; see reada_data.rs. */
+struct btrfs_rust_range {
+	u64 ino;
+	u64 offset;
+	u64 len;
+	u64 bytenr;
+	u64 disk_len;
+	u32 place;
+	u32 number;
+	bool is_encoded;
+	bool is_cut;
+};
+
+/* The state of reada_data.rs. */
+struct btrfs_rust_data {
+	u64 state[45];
+};
+
+/* reada_data.rs */
+bool btrfs_rust_data_init(struct btrfs_rust_data *data, const struct btrfs_rust_disk *disk,
+			  u64 known, bool sends_encoded);
+void btrfs_rust_data_destroy(struct btrfs_rust_data *data);
+bool btrfs_rust_data_is_due(struct btrfs_rust_data *data, const struct btrfs_rust_key *key,
+			    bool has_read, u32 *passed);
+u32 btrfs_rust_data_plan(struct btrfs_rust_data *data, struct btrfs_root *root,
+			 const struct btrfs_rust_key *key);
+void btrfs_rust_data_range(const struct btrfs_rust_data *data, u32 index,
+			   struct btrfs_rust_range *range);
+u32 btrfs_rust_data_ordered(const struct btrfs_rust_data *data, u32 index);
+bool btrfs_rust_data_references(struct btrfs_rust_data *data, struct btrfs_root *extent_root,
+				u64 bytenr, struct btrfs_rust_leaf *leaf);
+bool btrfs_rust_data_csums(struct btrfs_rust_data *data, struct btrfs_root *csum_root, u64 bytenr,
+			   struct btrfs_rust_leaf *leaf);
+
 /* The state of share_cache.rs; all zeroes is an empty cache. */
 struct btrfs_rust_share_cache {
 	u64 state[41];
@@ -181,6 +229,10 @@ bool btrfs_rust_is_cached(const struct extent_buffer *node, u64 bytenr);
 struct extent_buffer *btrfs_rust_commit_root(struct btrfs_root *root);
 struct extent_buffer *btrfs_rust_read_child(struct extent_buffer *node, u32 slot);
 void btrfs_rust_readahead_child(struct extent_buffer *node, u32 slot);
+struct extent_buffer *btrfs_rust_cached_leaf(const struct extent_buffer *node, u32 slot);
+struct btrfs_rust_key btrfs_rust_item_key(const struct extent_buffer *leaf, u32 slot);
+bool btrfs_rust_item_is_file(const struct extent_buffer *leaf, u32 slot);
+struct btrfs_rust_extent btrfs_rust_item_extent(const struct extent_buffer *leaf, u32 slot);
 void btrfs_rust_put_node(struct extent_buffer *node);
 bool btrfs_rust_is_contended(struct btrfs_root *root);
 

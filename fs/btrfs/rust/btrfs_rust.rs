@@ -7,6 +7,7 @@ mod lru;
 #[cfg(CONFIG_BTRFS_RUST_KUNIT_TEST)]
 mod random;
 mod reada;
+mod reada_data;
 mod reada_walk;
 mod send_utimes;
 mod share_cache;

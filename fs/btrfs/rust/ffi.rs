@@ -23,6 +23,14 @@ use crate::{
         Mode,
         Node, //
     },
+    reada_data::{
+        self,
+        DataWalk,
+        Extent,
+        Items,
+        Range,
+        Subvolume, //
+    },
     reada_walk::{
         self,
         Disk,
@@ -70,6 +78,14 @@ check_prototypes!(
     btrfs_rust_walk_restart,
     btrfs_rust_walk_init_listing,
     btrfs_rust_walk_want,
+    btrfs_rust_data_init,
+    btrfs_rust_data_destroy,
+    btrfs_rust_data_is_due,
+    btrfs_rust_data_plan,
+    btrfs_rust_data_range,
+    btrfs_rust_data_ordered,
+    btrfs_rust_data_references,
+    btrfs_rust_data_csums,
     btrfs_rust_share_lookup,
     btrfs_rust_share_store,
     btrfs_rust_share_end_many_paths,
@@ -88,10 +104,14 @@ check_prototypes!(btrfs_rust_share_block);
 
 const _: () = assert!(reada::MAX_SCAN < bindings::BTRFS_RUST_READA_MAX);
 const _: () = assert!(reada_walk::LISTING == bindings::BTRFS_RUST_LISTING);
+const _: () = assert!(reada_data::MAX_INODES == bindings::BTRFS_RUST_DATA_INODES as usize);
+const _: () = assert!(reada_data::MAX_RANGES == bindings::BTRFS_RUST_DATA_RANGES as usize);
 
 // C keeps the states in opaque storage.
 const _: () = assert!(size_of::<Walk>() <= size_of::<bindings::btrfs_rust_walk>());
 const _: () = assert!(align_of::<Walk>() <= align_of::<bindings::btrfs_rust_walk>());
+const _: () = assert!(size_of::<DataWalk>() <= size_of::<bindings::btrfs_rust_data>());
+const _: () = assert!(align_of::<DataWalk>() <= align_of::<bindings::btrfs_rust_data>());
 const _: () = assert!(size_of::<ShareCache>() <= size_of::<bindings::btrfs_rust_share_cache>());
 const _: () = assert!(align_of::<ShareCache>() <= align_of::<bindings::btrfs_rust_share_cache>());
 const _: () = assert!(size_of::<DirUtimes>() <= size_of::<bindings::btrfs_rust_dir_utimes>());
@@ -415,12 +435,9 @@ unsafe extern "C" fn btrfs_rust_walk_want(
     // SAFETY: By the safety requirements.
     let walk = unsafe { &mut *walk.cast::<Walk>() };
     // INVARIANT: By the safety requirements.
-    let Some(found) = walk.want(&CommitRoot(extent_root), bytenr) else {
-        return false;
-    };
+    let found = walk.want(&CommitRoot(extent_root), bytenr);
     // SAFETY: By the safety requirements.
-    unsafe { leaf.write(found.into()) };
-    true
+    unsafe { write_leaf(leaf, found) }
 }
 
 /// Frees what [`btrfs_rust_walk_init`] has made.
@@ -506,6 +523,249 @@ unsafe extern "C" fn btrfs_rust_walk_restart(
     // SAFETY: By the safety requirements.
     let (walk, key) = unsafe { (&mut *walk.cast::<Walk>(), *key) };
     walk.restart(key.into());
+}
+
+/// A leaf, with a reference.
+///
+/// # Invariants
+///
+/// The pointer is to an extent buffer that is a leaf, is up to date, does not change for as long as
+/// this exists, and has a reference that is given back when this is dropped.
+struct LeafBuffer(NonNull<bindings::extent_buffer>);
+
+impl Drop for LeafBuffer {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants, the reference is ours.
+        unsafe { bindings::btrfs_rust_put_node(self.0.as_ptr()) };
+    }
+}
+
+impl Items for LeafBuffer {
+    fn nritems(&self) -> u32 {
+        // SAFETY: By the invariants.
+        unsafe { bindings::btrfs_rust_node_nritems(self.0.as_ptr()) }
+    }
+
+    fn key(&self, slot: u32) -> reada::Key {
+        // SAFETY: By the invariants, this is a leaf; the helper checks `slot`.
+        unsafe { bindings::btrfs_rust_item_key(self.0.as_ptr(), slot) }.into()
+    }
+
+    fn is_file(&self, slot: u32) -> bool {
+        // SAFETY: By the invariants, this is a leaf; the helper checks `slot` and the item.
+        unsafe { bindings::btrfs_rust_item_is_file(self.0.as_ptr(), slot) }
+    }
+
+    fn extent(&self, slot: u32) -> Option<Extent> {
+        // SAFETY: By the invariants, this is a leaf; the helper checks `slot` and the item.
+        let extent = unsafe { bindings::btrfs_rust_item_extent(self.0.as_ptr(), slot) };
+        (extent.bytenr != 0).then_some(Extent {
+            bytenr: extent.bytenr,
+            disk_len: extent.disk_len,
+            offset: extent.offset,
+            len: extent.len,
+            generation: extent.generation,
+            is_compressed: extent.is_compressed,
+        })
+    }
+}
+
+impl Subvolume for CommitRoot {
+    type Items = LeafBuffer;
+
+    fn leaf(&self, node: &ExtentBuffer, slot: u32) -> Option<LeafBuffer> {
+        // SAFETY: By the invariants, this is a node; the helper checks the slot.
+        let leaf = unsafe { bindings::btrfs_rust_cached_leaf(node.0.as_ptr(), slot) };
+        // INVARIANT: It is null, or a leaf with a reference for us, which does not change while
+        // the lock is held.
+        NonNull::new(leaf).map(LeafBuffer)
+    }
+}
+
+impl From<Range> for bindings::btrfs_rust_range {
+    fn from(range: Range) -> Self {
+        Self {
+            ino: range.ino,
+            offset: range.offset,
+            len: range.len,
+            bytenr: range.bytenr,
+            disk_len: range.disk_len,
+            place: range.place,
+            number: range.number,
+            is_encoded: range.is_encoded,
+            is_cut: range.is_cut,
+        }
+    }
+}
+
+/// Prepares the readahead of the file data that a send reads: extents newer than the generation
+/// `known`, those that are compressed as they are on disk if `sends_encoded`. False if it is out of
+/// memory, or switched off.
+///
+/// # Safety
+///
+/// `data` must be valid for writing, and `disk` for reading.
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_data_init(
+    data: *mut bindings::btrfs_rust_data,
+    disk: *const bindings::btrfs_rust_disk,
+    known: u64,
+    sends_encoded: bool,
+) -> bool {
+    if u32::from(ablation().send_reada) != bindings::BTRFS_RUST_READA_WALK {
+        return false;
+    }
+    // SAFETY: By the safety requirements.
+    let disk = unsafe { *disk };
+    let Ok(new) = DataWalk::new(disk.into(), known, sends_encoded) else {
+        return false;
+    };
+    // SAFETY: By the safety requirements, and the storage is large enough as checked above.
+    unsafe { data.cast::<DataWalk>().write(new) };
+    true
+}
+
+/// Frees what [`btrfs_rust_data_init`] has made.
+///
+/// # Safety
+///
+/// `data` must be what [`btrfs_rust_data_init`] has made, the caller's alone, and not be used
+/// again.
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_data_destroy(data: *mut bindings::btrfs_rust_data) {
+    // SAFETY: By the safety requirements.
+    unsafe { data.cast::<DataWalk>().drop_in_place() };
+}
+
+/// Notes that a send has come to `key`, and whether it `has_read` data since the last call. Says
+/// whether it wants another batch, and writes how many ranges it has `passed`.
+///
+/// # Safety
+///
+/// `data` must be what [`btrfs_rust_data_init`] has made, and the caller's alone; `key` must be
+/// valid for reading, and `passed` for writing.
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_data_is_due(
+    data: *mut bindings::btrfs_rust_data,
+    key: *const bindings::btrfs_rust_key,
+    has_read: bool,
+    passed: *mut u32,
+) -> bool {
+    // SAFETY: By the safety requirements.
+    let (data, key) = unsafe { (&mut *data.cast::<DataWalk>(), *key) };
+    let is_due = data.is_due(key.into(), has_read);
+    // SAFETY: By the safety requirements.
+    unsafe { passed.write(data.passed()) };
+    is_due
+}
+
+/// Plans the next batch of a send of `root` that has come to `key`, and returns how many ranges it
+/// has. Reads nodes and waits for them.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_data_is_due`]; `root` must be a root, and `commit_root_sem` be held.
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_data_plan(
+    data: *mut bindings::btrfs_rust_data,
+    root: *mut bindings::btrfs_root,
+    key: *const bindings::btrfs_rust_key,
+) -> u32 {
+    // SAFETY: By the safety requirements.
+    let (data, key) = unsafe { (&mut *data.cast::<DataWalk>(), *key) };
+    // INVARIANT: By the safety requirements.
+    data.plan(&CommitRoot(root), key.into());
+    data.planned().len() as u32
+}
+
+/// Reads the range of the last batch that the send comes to after `index` others.
+///
+/// # Safety
+///
+/// `data` must be what [`btrfs_rust_data_init`] has made, and not be changed at the same time;
+/// `range` must be valid for writing, and is not written to if there are no more than `index`.
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_data_range(
+    data: *const bindings::btrfs_rust_data,
+    index: u32,
+    range: *mut bindings::btrfs_rust_range,
+) {
+    // SAFETY: By the safety requirements.
+    let data = unsafe { &*data.cast::<DataWalk>() };
+    if let Some(found) = data.planned().get(index as usize) {
+        // SAFETY: By the safety requirements.
+        unsafe { range.write((*found).into()) };
+    }
+}
+
+/// The index, for [`btrfs_rust_data_range`], of the range that is to be read after `index` others.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_data_range`].
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_data_ordered(
+    data: *const bindings::btrfs_rust_data,
+    index: u32,
+) -> u32 {
+    // SAFETY: By the safety requirements.
+    let data = unsafe { &*data.cast::<DataWalk>() };
+    data.ordered(index as usize).unwrap_or(index)
+}
+
+/// Writes a leaf where C can read it, and returns whether there is one.
+///
+/// # Safety
+///
+/// `leaf` must be valid for writing.
+unsafe fn write_leaf(leaf: *mut bindings::btrfs_rust_leaf, found: Option<Leaf>) -> bool {
+    let Some(found) = found else {
+        return false;
+    };
+    // SAFETY: By the safety requirements.
+    unsafe { leaf.write(found.into()) };
+    true
+}
+
+/// Looks up the leaf of the extent tree that is needed for the extent at `bytenr`; false if it was
+/// the last one already. Reads nodes and waits for them.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_data_plan`]; `leaf` must be valid for writing.
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_data_references(
+    data: *mut bindings::btrfs_rust_data,
+    extent_root: *mut bindings::btrfs_root,
+    bytenr: u64,
+    leaf: *mut bindings::btrfs_rust_leaf,
+) -> bool {
+    // SAFETY: By the safety requirements.
+    let data = unsafe { &mut *data.cast::<DataWalk>() };
+    // INVARIANT: By the safety requirements.
+    let found = data.references(&CommitRoot(extent_root), bytenr);
+    // SAFETY: By the safety requirements.
+    unsafe { write_leaf(leaf, found) }
+}
+
+/// The same in the checksum tree.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_data_references`].
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_data_csums(
+    data: *mut bindings::btrfs_rust_data,
+    csum_root: *mut bindings::btrfs_root,
+    bytenr: u64,
+    leaf: *mut bindings::btrfs_rust_leaf,
+) -> bool {
+    // SAFETY: By the safety requirements.
+    let data = unsafe { &mut *data.cast::<DataWalk>() };
+    // INVARIANT: By the safety requirements.
+    let found = data.csums(&CommitRoot(csum_root), bytenr);
+    // SAFETY: By the safety requirements.
+    unsafe { write_leaf(leaf, found) }
 }
 
 impl From<bindings::btrfs_rust_share_gens> for Generations {

@@ -4,6 +4,7 @@
  * What Rust calls of btrfs: out-of-line versions of its inline helpers.
  */
 
+#include <linux/stat.h>
 #include "../accessors.h"
 #include "../ctree.h"
 #include "../extent_io.h"
@@ -96,6 +97,68 @@ void btrfs_rust_readahead_child(struct extent_buffer *node, u32 slot)
 {
 	if (slot_is_valid(node, slot))
 		btrfs_readahead_node_child(node, slot);
+}
+
+/* A child that is a leaf, with a reference, if it is in memory and was read; otherwise NULL. */
+struct extent_buffer *btrfs_rust_cached_leaf(const struct extent_buffer *node, u32 slot)
+{
+	struct extent_buffer *leaf;
+
+	if (!slot_is_valid(node, slot))
+		return NULL;
+	leaf = find_extent_buffer(node->fs_info, btrfs_node_blockptr(node, slot));
+	if (!leaf)
+		return NULL;
+	if (extent_buffer_uptodate(leaf) && btrfs_header_level(leaf) == 0 &&
+	    btrfs_header_generation(leaf) == btrfs_node_ptr_generation(node, slot))
+		return leaf;
+	free_extent_buffer(leaf);
+	return NULL;
+}
+
+struct btrfs_rust_key btrfs_rust_item_key(const struct extent_buffer *leaf, u32 slot)
+{
+	struct btrfs_key key = { 0 };
+
+	if (slot < btrfs_header_nritems(leaf))
+		btrfs_item_key_to_cpu(leaf, &key, slot);
+	return (struct btrfs_rust_key){ key.objectid, key.offset, key.type };
+}
+
+static u8 item_type(const struct extent_buffer *leaf, u32 slot)
+{
+	return btrfs_rust_item_key(leaf, slot).type;
+}
+
+/* Whether an inode item is that of a file that has a name. */
+bool btrfs_rust_item_is_file(const struct extent_buffer *leaf, u32 slot)
+{
+	const struct btrfs_inode_item *item;
+
+	if (item_type(leaf, slot) != BTRFS_INODE_ITEM_KEY)
+		return false;
+	item = btrfs_item_ptr(leaf, slot, struct btrfs_inode_item);
+	return S_ISREG(btrfs_inode_mode(leaf, item)) && btrfs_inode_nlink(leaf, item) > 0;
+}
+
+/* Read a file extent item. The address is 0 if there is no data on disk to it. */
+struct btrfs_rust_extent btrfs_rust_item_extent(const struct extent_buffer *leaf, u32 slot)
+{
+	const struct btrfs_file_extent_item *item;
+
+	if (item_type(leaf, slot) != BTRFS_EXTENT_DATA_KEY)
+		return (struct btrfs_rust_extent){ };
+	item = btrfs_item_ptr(leaf, slot, struct btrfs_file_extent_item);
+	if (btrfs_file_extent_type(leaf, item) != BTRFS_FILE_EXTENT_REG)
+		return (struct btrfs_rust_extent){ };
+	return (struct btrfs_rust_extent){
+		.bytenr = btrfs_file_extent_disk_bytenr(leaf, item),
+		.disk_len = btrfs_file_extent_disk_num_bytes(leaf, item),
+		.offset = btrfs_file_extent_offset(leaf, item),
+		.len = btrfs_file_extent_num_bytes(leaf, item),
+		.generation = btrfs_file_extent_generation(leaf, item),
+		.is_compressed = btrfs_file_extent_compression(leaf, item) != BTRFS_COMPRESS_NONE,
+	};
 }
 
 void btrfs_rust_put_node(struct extent_buffer *node)

@@ -32,7 +32,7 @@ static_assert(BTRFS_METADATA_ITEM_KEY == 169);
 #define READA_BACKREF_LEAVES	256
 
 /* Start reading a leaf of @root; false if there was no memory. The caller holds commit_root_sem. */
-static bool submit_leaf(struct btrfs_root *root, const struct btrfs_rust_leaf *leaf)
+bool btrfs_reada_leaf(struct btrfs_root *root, const struct btrfs_rust_leaf *leaf)
 {
 	const struct btrfs_key key = {
 		.objectid = leaf->key.objectid,
@@ -68,7 +68,7 @@ static void submit_chunk(struct btrfs_reada_walk *walk)
 		struct btrfs_rust_leaf leaf;
 
 		btrfs_rust_walk_leaf(&walk->plan, walk->done, &leaf);
-		if (!submit_leaf(leaf.tree ? walk->right : walk->left, &leaf)) {
+		if (!btrfs_reada_leaf(leaf.tree ? walk->right : walk->left, &leaf)) {
 			walk->was_dropped = true;
 			break;
 		}
@@ -97,7 +97,8 @@ static void submit_work(struct work_struct *work)
 	smp_store_release(&walk->is_busy, false);
 }
 
-static struct btrfs_rust_disk disk_of(const struct btrfs_fs_info *fs_info)
+/* What decides how much is read ahead of @fs_info. */
+struct btrfs_rust_disk btrfs_reada_disk(const struct btrfs_fs_info *fs_info)
 {
 	return (struct btrfs_rust_disk) {
 		.readahead = fs_info->sb->s_bdi->ra_pages << (PAGE_SHIFT - 10),
@@ -114,7 +115,7 @@ static struct btrfs_rust_disk disk_of(const struct btrfs_fs_info *fs_info)
 void btrfs_reada_walk_init(struct btrfs_reada_walk *walk, struct btrfs_root *left,
 			   struct btrfs_root *right)
 {
-	const struct btrfs_rust_disk disk = disk_of(left->fs_info);
+	const struct btrfs_rust_disk disk = btrfs_reada_disk(left->fs_info);
 
 	*walk = (struct btrfs_reada_walk){ .right = right };
 	if (IS_ENABLED(CONFIG_BTRFS_RUST_VERIFY) || !btrfs_rust_walk_init(&walk->plan, &disk))
@@ -209,7 +210,7 @@ void btrfs_reada_fiemap_init(struct btrfs_reada_fiemap *fiemap, struct btrfs_ino
 			     u64 start, u64 end, u32 extents_max)
 {
 	struct btrfs_fs_info *fs_info = inode->root->fs_info;
-	const struct btrfs_rust_disk disk = disk_of(fs_info);
+	const struct btrfs_rust_disk disk = btrfs_reada_disk(fs_info);
 	/* No file has more extents than blocks. Those who only count, with 0, want all. */
 	const u64 blocks = (i_size_read(&inode->vfs_inode) >> fs_info->sectorsize_bits) + 1;
 	const struct btrfs_rust_listing listing = {
@@ -244,7 +245,7 @@ static void submit_backref(struct btrfs_reada_fiemap *fiemap, u64 bytenr)
 	if (!fiemap->backref_leaves ||
 	    !btrfs_rust_walk_want(&fiemap->plan, fiemap->extent_root, bytenr, &leaf))
 		return;
-	if (submit_leaf(fiemap->extent_root, &leaf))
+	if (btrfs_reada_leaf(fiemap->extent_root, &leaf))
 		fiemap->backref_leaves--;
 	else
 		fiemap->backref_leaves = 0;
@@ -336,7 +337,7 @@ void btrfs_reada_fiemap_at(struct btrfs_reada_fiemap *fiemap, u64 offset)
 			struct btrfs_rust_leaf leaf;
 
 			btrfs_rust_walk_leaf(&fiemap->plan, i, &leaf);
-			if (!submit_leaf(root, &leaf))
+			if (!btrfs_reada_leaf(root, &leaf))
 				break;
 		}
 		blk_finish_plug(&plug);

@@ -7,6 +7,7 @@
 #include <linux/workqueue.h>
 #include "btrfs_rust.h"
 
+struct btrfs_fs_info;
 struct btrfs_inode;
 struct btrfs_key;
 struct btrfs_root;
@@ -30,6 +31,9 @@ struct btrfs_reada_walk {
 	u32 done;
 	u64 last_reloc_trans;
 };
+
+struct btrfs_rust_disk btrfs_reada_disk(const struct btrfs_fs_info *fs_info);
+bool btrfs_reada_leaf(struct btrfs_root *root, const struct btrfs_rust_leaf *leaf);
 
 void btrfs_reada_walk_init(struct btrfs_reada_walk *walk, struct btrfs_root *left,
 			   struct btrfs_root *right);

@@ -87,16 +87,25 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// The largest batch, in bytes: where seeks are slow, 1/100 of the memory, since the order on
-    /// disk matters more than anything. Elsewhere two batches are the readahead that was set.
-    fn max_batch(&self) -> u64 {
+    /// How much to read ahead, in bytes: where seeks are slow, 1/100 of the memory, since the order
+    /// on disk matters more than anything; elsewhere the readahead that was set.
+    pub(crate) fn window(&self) -> u64 {
         let share = self.memory / 100;
         let kib = if self.rotating {
             share
         } else {
-            self.readahead.min(share) / 2
+            self.readahead.min(share)
         };
         kib as u64 * SZ_1K as u64
+    }
+
+    /// The largest batch, in bytes. Where seeks are not slow, two of them are the window.
+    fn max_batch(&self) -> u64 {
+        if self.rotating {
+            self.window()
+        } else {
+            self.window() / 2
+        }
     }
 
     /// How many nodes there are in as many bytes. Their size is a power of two.
@@ -130,7 +139,7 @@ impl Leaf {
 }
 
 /// A position in a tree, above the leaves.
-struct Cursor<'a, T: Tree> {
+pub(crate) struct Cursor<'a, T: Tree> {
     tree: &'a T,
     /// The nodes from the root down, each with a slot.
     path: [Option<(T::Node, u32)>; MAX_DEPTH],
@@ -145,7 +154,7 @@ struct Cursor<'a, T: Tree> {
 
 impl<'a, T: Tree> Cursor<'a, T> {
     /// A cursor in the root, where `from` is.
-    fn new(tree: &'a T, from: Key, inside: bool, end: Key) -> Self {
+    pub(crate) fn new(tree: &'a T, from: Key, inside: bool, end: Key) -> Self {
         let mut cursor = Self {
             tree,
             path: [const { None }; MAX_DEPTH],
@@ -175,12 +184,12 @@ impl<'a, T: Tree> Cursor<'a, T> {
     }
 
     /// The node and the slot that the cursor is at.
-    fn head(&self) -> Option<(&T::Node, u32)> {
+    pub(crate) fn head(&self) -> Option<(&T::Node, u32)> {
         let (node, slot) = self.path.get(self.depth.checked_sub(1)?)?.as_ref()?;
         Some((node, *slot))
     }
 
-    fn key(&self) -> Option<Key> {
+    pub(crate) fn key(&self) -> Option<Key> {
         self.head().map(|(node, slot)| node.key(slot))
     }
 
@@ -189,7 +198,7 @@ impl<'a, T: Tree> Cursor<'a, T> {
     }
 
     /// Goes to the next slot, of a parent if need be.
-    fn advance(&mut self) {
+    pub(crate) fn advance(&mut self) {
         self.step();
         self.leave_ended();
     }
@@ -232,12 +241,45 @@ impl<'a, T: Tree> Cursor<'a, T> {
 
     /// Goes down to the child that contains `from`, or to the first; `None` on errors. Up to
     /// `ahead` of its siblings that are not in the `other` tree are read ahead.
-    fn descend(&mut self, other: Option<&Cursor<'_, T>>, ahead: usize) -> Option<()> {
+    pub(crate) fn descend(&mut self, other: Option<&Cursor<'_, T>>, ahead: usize) -> Option<()> {
         let (node, slot) = self.head()?;
         let counterpart = other.and_then(|other| other.on_level(node.level()));
         let also = unshared(node, slot + 1, counterpart).take(ahead);
         let child = self.tree.child(node, slot, also)?;
         (child.level() + 1 == node.level()).then(|| self.enter(child))
+    }
+}
+
+/// The leaf that was looked for last in a tree where one thing is looked up after the other.
+#[derive(Default)]
+pub(crate) struct Located {
+    /// What is in it.
+    covered: Range<Key>,
+}
+
+impl Located {
+    /// The leaf that `key` is in, unless it is the last one. `None` also on errors.
+    pub(crate) fn leaf<T: Tree>(&mut self, tree: &T, key: Key) -> Option<Leaf> {
+        if self.covered.contains(&key) {
+            return None;
+        }
+        let mut cursor = Cursor::new(tree, key, true, Key::MAX);
+        let (node, slot) = cursor.descend_to_leaves()?;
+        let leaf = Leaf::at(node, slot, 0);
+        cursor.advance();
+        self.covered = leaf.key..cursor.key().unwrap_or(Key::MAX);
+        Some(leaf)
+    }
+
+    /// The same of the leaf of the extent tree that says who has a reference to the extent at
+    /// `bytenr`.
+    pub(crate) fn references<T: Tree>(&mut self, extent_tree: &T, bytenr: u64) -> Option<Leaf> {
+        let key = Key {
+            objectid: bytenr,
+            kind: METADATA_ITEM_KEY,
+            offset: u64::MAX,
+        };
+        self.leaf(extent_tree, key)
     }
 }
 
@@ -327,8 +369,7 @@ pub(crate) struct Walk {
     left: usize,
     /// How many leaves further on one must be missing for a batch to be read at all.
     lookout: Option<u32>,
-    /// What is in the leaf of the extent tree that was wanted last.
-    covered: Range<Key>,
+    references: Located,
     /// The last batch as the walk needs it, and in which order it is to be read.
     leaves: KVVec<Leaf>,
     order: KVVec<u32>,
@@ -351,7 +392,7 @@ impl Walk {
             end: Key::MAX,
             left: usize::MAX,
             lookout: None,
-            covered: Key::default()..Key::default(),
+            references: Located::default(),
             leaves: KVVec::with_capacity(max_batch + 1, GFP_KERNEL)?,
             order: KVVec::with_capacity(max_batch + 1, GFP_KERNEL)?,
         })
@@ -473,20 +514,7 @@ impl Walk {
     /// The leaf of the extent tree that says who has a reference to the extent at `bytenr`, unless
     /// it is the one that was wanted last. `None` also on errors.
     pub(crate) fn want<T: Tree>(&mut self, extent_tree: &T, bytenr: u64) -> Option<Leaf> {
-        let key = Key {
-            objectid: bytenr,
-            kind: METADATA_ITEM_KEY,
-            offset: u64::MAX,
-        };
-        if self.covered.contains(&key) {
-            return None;
-        }
-        let mut cursor = Cursor::new(extent_tree, key, true, Key::MAX);
-        let (node, slot) = cursor.descend_to_leaves()?;
-        let leaf = Leaf::at(node, slot, 0);
-        cursor.advance();
-        self.covered = leaf.key..cursor.key().unwrap_or(Key::MAX);
-        Some(leaf)
+        self.references.references(extent_tree, bytenr)
     }
 
     /// Moves the cursors over a batch; `None` on errors.

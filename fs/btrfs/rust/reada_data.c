@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: GPL-2.0
+
+/*
+ * The inodes and the I/O of reada_data.rs.
+ */
+
+#include <linux/backing-dev.h>
+#include <linux/blkdev.h>
+#include <linux/completion.h>
+#include <linux/mm.h>
+#include <linux/pagemap.h>
+#include <linux/refcount.h>
+#include <linux/sched/signal.h>
+#include "../bio.h"
+#include "../btrfs_inode.h"
+#include "../compression.h"
+#include "../ctree.h"
+#include "../disk-io.h"
+#include "../extent_io.h"
+#include "../fs.h"
+#include "reada_data.h"
+#include "reada_walk.h"
+
+/* What reada_data.rs knows of the format. */
+static_assert(BTRFS_INODE_ITEM_KEY == 1);
+static_assert(BTRFS_EXTENT_DATA_KEY == 108);
+static_assert(BTRFS_EXTENT_CSUM_KEY == 128);
+static_assert(BTRFS_EXTENT_CSUM_OBJECTID == -10ULL);
+static_assert(BTRFS_LAST_FREE_OBJECTID == -256ULL);
+static_assert(BTRFS_MAX_COMPRESSED == SZ_128K);
+
+struct btrfs_reada_inode {
+	u64 ino;
+	/* NULL if nothing is to be read of it. */
+	struct inode *inode;
+	/* Where what was read ahead begins, in bytes of whole pages. */
+	u64 start;
+	/* Nothing of it was in the page cache before, and so much after it was read ahead. */
+	bool clean;
+	unsigned long nrpages;
+	/* The send cleans the page cache. */
+	bool is_open;
+};
+
+/* An extent that is read as it is on disk. */
+struct btrfs_reada_encoded {
+	u64 bytenr;
+	u64 len;
+	/* Of the last relocation when it was planned. */
+	u64 last_reloc_trans;
+	refcount_t pending;
+	blk_status_t status;
+	struct completion done;
+	unsigned int nr_pages;
+	struct page *pages[];
+};
+
+/*
+ * Prepare the readahead of a send of @root that reads extents newer than the generation @known, and
+ * compressed ones as they are on disk if @sends_encoded. Without memory for it, there is none.
+ */
+void btrfs_reada_data_init(struct btrfs_reada_data *data, struct btrfs_root *root, u64 known,
+			   bool sends_encoded)
+{
+	const struct btrfs_rust_disk disk = btrfs_reada_disk(root->fs_info);
+
+	*data = (struct btrfs_reada_data){ };
+	data->inodes = kvzalloc_objs(*data->inodes, BTRFS_RUST_DATA_INODES);
+	data->encoded = kvzalloc_objs(*data->encoded, BTRFS_RUST_DATA_RANGES);
+	if (data->inodes && data->encoded &&
+	    btrfs_rust_data_init(&data->plan, &disk, known, sends_encoded)) {
+		data->root = root;
+	} else {
+		kvfree(data->inodes);
+		kvfree(data->encoded);
+	}
+}
+
+/* Whether all that is in the page cache of an inode was read ahead. */
+static bool is_clean(const struct btrfs_reada_inode *held)
+{
+	return held->clean && held->inode->i_mapping->nrpages <= held->nrpages;
+}
+
+/* Let go of an inode, without leaving in the page cache what nobody else has asked for. */
+static void put_inode(struct btrfs_reada_inode *held)
+{
+	if (held->inode) {
+		if (!held->is_open && is_clean(held))
+			invalidate_mapping_pages(held->inode->i_mapping, 0, -1);
+		iput(held->inode);
+	}
+	*held = (struct btrfs_reada_inode){ };
+}
+
+static struct btrfs_reada_encoded **encoded_slot(struct btrfs_reada_data *data, u32 number)
+{
+	return &data->encoded[number % BTRFS_RUST_DATA_RANGES];
+}
+
+/* Let go of an extent, if it was read at all. */
+static void put_encoded(struct btrfs_reada_encoded **slot)
+{
+	struct btrfs_reada_encoded *read = *slot;
+
+	if (!read)
+		return;
+	wait_for_completion_io(&read->done);
+	for (unsigned int i = 0; i < read->nr_pages; i++)
+		__free_page(read->pages[i]);
+	kvfree(read);
+	*slot = NULL;
+}
+
+/* End the readahead: nothing is read or held once this returns. @data may be all zeroes. */
+void btrfs_reada_data_end(struct btrfs_reada_data *data)
+{
+	if (!data->root)
+		return;
+	/* The reads use the inodes. */
+	for (u32 i = 0; i < BTRFS_RUST_DATA_RANGES; i++)
+		put_encoded(&data->encoded[i]);
+	for (u32 i = 0; i < BTRFS_RUST_DATA_INODES; i++)
+		put_inode(&data->inodes[i]);
+	kvfree(data->encoded);
+	kvfree(data->inodes);
+	btrfs_rust_data_destroy(&data->plan);
+	data->root = NULL;
+}
+
+/* Hold the inode of a range. */
+static void hold_inode(struct btrfs_reada_data *data, const struct btrfs_rust_range *range)
+{
+	struct btrfs_reada_inode *held = &data->inodes[range->place];
+	struct btrfs_inode *inode;
+
+	if (held->ino == range->ino)
+		return;
+	put_inode(held);
+	held->ino = range->ino;
+	inode = btrfs_iget(range->ino, data->root);
+	if (IS_ERR(inode))
+		return;
+	held->inode = &inode->vfs_inode;
+	held->clean = inode->vfs_inode.i_mapping->nrpages == 0;
+	held->start = U64_MAX;
+}
+
+/* Start reading a range into the page cache. */
+static void read_pages(struct btrfs_reada_inode *held, u64 offset, u64 end, bool is_cut)
+{
+	struct address_space *mapping = held->inode->i_mapping;
+	const pgoff_t index = offset >> PAGE_SHIFT;
+	const pgoff_t count = DIV_ROUND_UP_ULL(end, PAGE_SIZE) - index;
+	const pgoff_t half = DIV_ROUND_UP(count, 2);
+	struct file_ra_state ra = { };
+	DEFINE_READAHEAD(ractl, NULL, &ra, mapping, index);
+	pgoff_t lookahead = 0;
+
+	/* A mark that is not too far from the end has put_file_data() go on from there. */
+	if (is_cut)
+		lookahead = clamp(inode_to_bdi(held->inode)->ra_pages / 2, 1, half);
+	filemap_invalidate_lock_shared(mapping);
+	page_cache_ra_unbounded(&ractl, count, lookahead);
+	filemap_invalidate_unlock_shared(mapping);
+	held->start = min(held->start, (u64)index << PAGE_SHIFT);
+	held->nrpages = mapping->nrpages;
+}
+
+static void end_encoded(struct btrfs_bio *bbio)
+{
+	struct btrfs_reada_encoded *read = bbio->private;
+	blk_status_t status = bbio->bio.bi_status;
+
+	bio_put(&bbio->bio);
+	if (status)
+		WRITE_ONCE(read->status, status);
+	/* Orders the status before complete_all(). */
+	if (refcount_dec_and_test(&read->pending))
+		complete_all(&read->done);
+}
+
+static struct btrfs_reada_encoded *alloc_encoded(u64 len)
+{
+	const unsigned int nr_pages = DIV_ROUND_UP_ULL(len, PAGE_SIZE);
+	struct btrfs_reada_encoded *read;
+
+	read = kvzalloc_flex(*read, pages, nr_pages, GFP_NOFS | __GFP_NOWARN);
+	if (!read)
+		return NULL;
+	read->nr_pages = nr_pages;
+	if (btrfs_alloc_page_array(nr_pages, read->pages, GFP_NOFS | __GFP_NOWARN)) {
+		kvfree(read);
+		return NULL;
+	}
+	return read;
+}
+
+/* Start reading an extent as it is on disk. */
+static void read_encoded(struct btrfs_reada_data *data, const struct btrfs_rust_range *range,
+			 struct inode *inode, u64 last_reloc_trans)
+{
+	struct btrfs_reada_encoded *read = alloc_encoded(range->disk_len);
+	struct btrfs_bio *bbio = NULL;
+	u64 done = 0;
+
+	if (!read)
+		return;
+	read->bytenr = range->bytenr;
+	read->len = range->disk_len;
+	read->last_reloc_trans = last_reloc_trans;
+	init_completion(&read->done);
+	refcount_set(&read->pending, 1);
+	put_encoded(encoded_slot(data, range->number));
+	*encoded_slot(data, range->number) = read;
+
+	while (done < read->len) {
+		const unsigned int bytes = min_t(u64, read->len - done, PAGE_SIZE);
+
+		if (!bbio) {
+			bbio = btrfs_bio_alloc(BIO_MAX_VECS, REQ_OP_READ | REQ_RAHEAD,
+					       BTRFS_I(inode), 0, end_encoded, read);
+			bbio->bio.bi_iter.bi_sector = (read->bytenr + done) >> SECTOR_SHIFT;
+			refcount_inc(&read->pending);
+		}
+		if (bio_add_page(&bbio->bio, read->pages[done >> PAGE_SHIFT], bytes, 0) == bytes) {
+			done += bytes;
+		} else {
+			btrfs_submit_bbio(bbio, 0);
+			bbio = NULL;
+		}
+	}
+	btrfs_submit_bbio(bbio, 0);
+	if (refcount_dec_and_test(&read->pending))
+		complete_all(&read->done);
+}
+
+static void read_range(struct btrfs_reada_data *data, const struct btrfs_rust_range *range,
+		       u64 last_reloc_trans)
+{
+	struct btrfs_reada_inode *held = &data->inodes[range->place];
+	u64 end;
+
+	if (!held->inode)
+		return;
+	end = min_t(u64, range->offset + range->len, i_size_read(held->inode));
+	if (range->offset >= end)
+		return;
+	/* An extent that is longer on disk than what is sent of it is sent as plain data. */
+	if (range->is_encoded && range->offset + range->disk_len <= end)
+		read_encoded(data, range, held->inode, last_reloc_trans);
+	else
+		read_pages(held, range->offset, end, range->is_cut);
+}
+
+/* Start reading the leaves that say who else has an extent, and what its checksums are. */
+static void read_leaves(struct btrfs_reada_data *data, u64 bytenr)
+{
+	struct btrfs_fs_info *fs_info = data->root->fs_info;
+	struct btrfs_root *extent_root;
+	struct btrfs_root *csum_root;
+	struct btrfs_rust_leaf leaf;
+
+	/* With more than one of each, an address that is nowhere has none. */
+	if (btrfs_fs_incompat(fs_info, EXTENT_TREE_V2))
+		return;
+	extent_root = btrfs_extent_root(fs_info, bytenr);
+	csum_root = btrfs_csum_root(fs_info, bytenr);
+	if (extent_root && btrfs_rust_data_references(&data->plan, extent_root, bytenr, &leaf))
+		btrfs_reada_leaf(extent_root, &leaf);
+	if (csum_root && btrfs_rust_data_csums(&data->plan, csum_root, bytenr, &leaf))
+		btrfs_reada_leaf(csum_root, &leaf);
+}
+
+/* Let go of the first ranges, @passed in all since the beginning, and of inodes before @ino. */
+static void put_passed(struct btrfs_reada_data *data, u32 passed, u64 ino)
+{
+	for (; data->passed != passed; data->passed++)
+		put_encoded(encoded_slot(data, data->passed));
+
+	/* The reads that used them are over. */
+	while (data->inodes[data->first].ino && data->inodes[data->first].ino < ino) {
+		put_inode(&data->inodes[data->first]);
+		data->first = (data->first + 1) % BTRFS_RUST_DATA_INODES;
+	}
+}
+
+/* Note that the send has come to @key, and read ahead what is due. */
+void btrfs_reada_data_at(struct btrfs_reada_data *data, const struct btrfs_key *key)
+{
+	const struct btrfs_rust_key position = { key->objectid, key->offset, key->type };
+	struct btrfs_fs_info *fs_info;
+	struct btrfs_rust_range range;
+	struct blk_plug plug;
+	u64 last_reloc_trans;
+	bool is_due;
+	u32 passed;
+	u32 count;
+
+	if (!data->root)
+		return;
+	is_due = btrfs_rust_data_is_due(&data->plan, &position, data->has_read, &passed);
+	data->has_read = false;
+	put_passed(data, passed, key->objectid);
+	if (!is_due)
+		return;
+
+	fs_info = data->root->fs_info;
+	down_read(&fs_info->commit_root_sem);
+	last_reloc_trans = fs_info->last_reloc_trans;
+	count = btrfs_rust_data_plan(&data->plan, data->root, &position);
+	blk_start_plug(&plug);
+	for (u32 i = 0; i < count; i++) {
+		btrfs_rust_data_range(&data->plan, i, &range);
+		data->planned = range.number + 1;
+		if (!rwsem_is_contended(&fs_info->commit_root_sem))
+			read_leaves(data, range.bytenr);
+	}
+	blk_finish_plug(&plug);
+	up_read(&fs_info->commit_root_sem);
+
+	for (u32 i = 0; i < count; i++) {
+		btrfs_rust_data_range(&data->plan, i, &range);
+		hold_inode(data, &range);
+	}
+	blk_start_plug(&plug);
+	for (u32 i = 0; i < count && !fatal_signal_pending(current); i++) {
+		btrfs_rust_data_range(&data->plan, btrfs_rust_data_ordered(&data->plan, i), &range);
+		read_range(data, &range, last_reloc_trans);
+	}
+	blk_finish_plug(&plug);
+}
+
+/* Note that the send has read all that it will of the inode @ino. */
+void btrfs_reada_data_skip(struct btrfs_reada_data *data, u64 ino)
+{
+	const struct btrfs_key next = { .objectid = ino + 1 };
+
+	btrfs_reada_data_at(data, &next);
+}
+
+/*
+ * Note that the send reads data of @inode. Whether it is to @clean the page cache afterwards, and
+ * from @start on, holds for what was read ahead, too.
+ */
+void btrfs_reada_data_use(struct btrfs_reada_data *data, const struct inode *inode, bool *clean,
+			  u64 *start)
+{
+	struct btrfs_reada_inode *held;
+
+	if (!data->root)
+		return;
+	data->has_read = true;
+	held = &data->inodes[data->first];
+	if (held->inode != inode || held->is_open)
+		return;
+	held->is_open = true;
+	if (is_clean(held)) {
+		*clean = true;
+		*start = min(*start, held->start);
+	}
+}
+
+/*
+ * Copy the extent at @bytenr, which takes @len bytes on disk, to @pages. -ENOENT if it was not read
+ * ahead, or not without an error: it is to be read then.
+ */
+int btrfs_reada_data_encoded(struct btrfs_reada_data *data, u64 bytenr, u64 len,
+			     struct page **pages)
+{
+	if (!data->root)
+		return -ENOENT;
+	for (u32 number = data->passed; number != data->planned; number++) {
+		struct btrfs_reada_encoded **slot = encoded_slot(data, number);
+		struct btrfs_reada_encoded *read = *slot;
+		int ret = -ENOENT;
+
+		if (!read || read->bytenr != bytenr || read->len != len)
+			continue;
+		data->has_read = true;
+		wait_for_completion_io(&read->done);
+		if (!read->status &&
+		    read->last_reloc_trans == READ_ONCE(data->root->fs_info->last_reloc_trans)) {
+			for (unsigned int i = 0; i < read->nr_pages; i++)
+				copy_highpage(pages[i], read->pages[i]);
+			ret = 0;
+		}
+		put_encoded(slot);
+		return ret;
+	}
+	return -ENOENT;
+}

@@ -1,0 +1,29 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Full send of one large file, which the page cache reads ahead by itself."""
+
+import random
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import guest
+
+
+def make(device, mebibytes):
+    guest.mkfs(device)
+    top = guest.mount(device, "/mnt/fs")
+    content = random.Random(1).randbytes(1 << 20)
+    with open(top / "file", "wb", buffering=0) as file:
+        for _ in range(mebibytes):
+            file.write(content)
+    guest.snapshot(top, top / "snap")
+    guest.umount(top)
+
+
+WORKLOAD = guest.Workload(
+    unit="MiB", small=(256,), full=(4_096,), make=make,
+    jobs={"full send of a file": lambda top: guest.timed_send(top / "snap")})
+
+if __name__ == "__main__":
+    guest.main(WORKLOAD)
