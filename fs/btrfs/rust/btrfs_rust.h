@@ -133,6 +133,7 @@ bool btrfs_rust_data_init(struct btrfs_rust_data *data, const struct btrfs_rust_
 void btrfs_rust_data_destroy(struct btrfs_rust_data *data);
 bool btrfs_rust_data_is_due(struct btrfs_rust_data *data, const struct btrfs_rust_key *key,
 			    bool has_read, u32 *passed);
+void btrfs_rust_data_shrink(struct btrfs_rust_data *data);
 u32 btrfs_rust_data_plan(struct btrfs_rust_data *data, struct btrfs_root *root,
 			 const struct btrfs_rust_key *key);
 void btrfs_rust_data_range(const struct btrfs_rust_data *data, u32 index,

@@ -81,6 +81,7 @@ check_prototypes!(
     btrfs_rust_data_init,
     btrfs_rust_data_destroy,
     btrfs_rust_data_is_due,
+    btrfs_rust_data_shrink,
     btrfs_rust_data_plan,
     btrfs_rust_data_range,
     btrfs_rust_data_ordered,
@@ -657,6 +658,17 @@ unsafe extern "C" fn btrfs_rust_data_is_due(
     // SAFETY: By the safety requirements.
     unsafe { passed.write(data.passed()) };
     is_due
+}
+
+/// Notes that what was read ahead was gone when the send came to it.
+///
+/// # Safety
+///
+/// `data` must be what [`btrfs_rust_data_init`] has made, and the caller's alone.
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_data_shrink(data: *mut bindings::btrfs_rust_data) {
+    // SAFETY: By the safety requirements.
+    unsafe { &mut *data.cast::<DataWalk>() }.shrink();
 }
 
 /// Plans the next batch of a send of `root` that has come to `key`, and returns how many ranges it

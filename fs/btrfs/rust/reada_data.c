@@ -355,6 +355,8 @@ void btrfs_reada_data_use(struct btrfs_reada_data *data, const struct inode *ino
 	if (held->inode != inode || held->is_open)
 		return;
 	held->is_open = true;
+	if (inode->i_mapping->nrpages < held->nrpages)
+		btrfs_rust_data_shrink(&data->plan);
 	if (is_clean(held)) {
 		*clean = true;
 		*start = min(*start, held->start);

@@ -271,6 +271,11 @@ impl DataWalk {
             && self.ranges.len() - self.first <= MAX_RANGES / 2
     }
 
+    /// Notes that what was read ahead was gone when the send came to it: memory is short.
+    pub(crate) fn shrink(&mut self) {
+        self.window /= 4;
+    }
+
     /// How many ranges the send has passed.
     pub(crate) fn passed(&self) -> u32 {
         self.passed

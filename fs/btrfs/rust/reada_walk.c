@@ -148,8 +148,25 @@ static bool is_due(struct btrfs_reada_walk *walk, const struct btrfs_rust_key *k
 	return btrfs_rust_walk_is_due(&walk->plan, key);
 }
 
+/* Whether the last batch, which a walk now enters, is in memory no more. */
+static bool is_evicted(const struct btrfs_reada_walk *walk)
+{
+	struct btrfs_rust_leaf leaf = { 0 };
+	struct extent_buffer *eb;
+
+	/* The walk itself may have read the first leaf. */
+	if (walk->done < 2)
+		return false;
+	btrfs_rust_walk_leaf(&walk->plan, 1, &leaf);
+	eb = find_extent_buffer(walk->left->fs_info, leaf.blockptr);
+	free_extent_buffer(eb);
+	return !eb;
+}
+
 static void read_batch(struct btrfs_reada_walk *walk, const struct btrfs_rust_key *key)
 {
+	if (is_evicted(walk))
+		btrfs_rust_walk_restart(&walk->plan, key);
 	walk->last_reloc_trans = walk->left->fs_info->last_reloc_trans;
 	walk->count = btrfs_rust_walk_plan(&walk->plan, walk->left, walk->right, key);
 	walk->done = 0;
