@@ -9,13 +9,13 @@ ENV := scripts/env
 PYTEST := python3 -m pytest -v --durations=10 -p no:cacheprovider
 UM := um-c um-rust um-verify
 
-.PHONY: help demo bench check kernels kunit style apply series shell clean
+.PHONY: help demo bench check check-debug kernels kunit style apply series shell clean
 .DEFAULT_GOAL := help
 
 help:			## Show this list
 	@echo 'make TARGET [KDIR=/path/to/linux] [TOOLCHAIN=host] [BUILD=directory] [CACHE=directory]'
 	@echo
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 demo:			## Run the jobs with the C and the Rust kernel and compare
 	@$(ENV) scripts/build um-c um-rust
@@ -29,6 +29,10 @@ check:			## Run all tests
 	@$(ENV) scripts/build $(UM) x86_64-module
 	@$(ENV) scripts/vm --probe-kvm x86_64-module
 	@$(ENV) $(PYTEST) tests
+
+check-debug:		## Run tests in kernels with KASAN, kmemleak, lockdep and injected faults
+	@$(ENV) scripts/build $(UM) um-debug x86_64-debug
+	@$(ENV) $(PYTEST) tests/debug_kernels.py
 
 kernels:		## Build the UML kernels: C, Rust, and both compared with each other
 	@$(ENV) scripts/build $(UM)

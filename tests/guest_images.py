@@ -7,7 +7,9 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -411,17 +413,143 @@ def receive(device, second, streams):
     guest.umount(MNT)
 
 
-def kill(device):
-    """Kill sends from a slow disk at many moments: what they have begun to read must not be in the way of unmounting."""
+def end(device):
+    """End sends from a slow disk early, in many ways: what they have begun to read must not be in the way of unmounting."""
     slow = guest.delayed(device, 10)
-    for number in range(20):
+    small = Path("/mnt/small")
+    small.mkdir()
+    guest.run("busybox", "mount", "-t", "tmpfs", "-o", "size=1m", "none", small)
+    for number in range(4 * len(SENDS)):
         top = guest.mount(slow, MNT, "ro")
         guest.drop_caches()
         snap, parent = SENDS[number % len(SENDS)]
-        with subprocess.Popen(["btrfs", "-q", "send", "-f", "/tmp/stream", *(["-p", top / parent] if parent else []), top / snap]) as process:
-            time.sleep(number * 0.02)
-            process.kill()
+        options = ["--proto", "2", "--compressed-data"] if number % 2 else []
+        command = ["btrfs", "-q", "send", *options, *(["-p", top / parent] if parent else []), top / snap]
+        how = number // len(SENDS)
+        if how < 2:
+            with subprocess.Popen([*command, "-f", "/tmp/stream"]) as process:
+                time.sleep((number - how * 7) * 0.02)
+                process.kill()
+        elif how == 2:
+            # The receiver is gone.
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+                process.stdout.read(number * 5000)
+                process.stdout.close()
+        else:
+            # Its disk is full.
+            subprocess.run([*command, "-f", small / "stream"], stderr=subprocess.DEVNULL)
+            (small / "stream").unlink()
         guest.umount(MNT)
+
+
+def faults(device, turns):
+    """Send while allocations fail at random: the stream is right, or the send fails, and nothing else happens."""
+    top = guest.mount(device, MNT, "ro")
+    jobs = [(snap, parent, options) for snap, parent in SENDS if snap.startswith("small") for options in ([], ["--proto", "2", "--compressed-data"])]
+    wanted = [guest.send(top / snap, parent and top / parent, options)[0] for snap, parent, options in jobs]
+    for kind in ("failslab", "fail_page_alloc"):
+        where = Path("/sys/kernel/debug") / kind
+        for name, value in (("task-filter", "Y"), ("verbose", "0"), ("times", "-1"), ("ignore-gfp-wait", "N")):
+            (where / name).write_text(value)
+    chance, outcomes = random.Random(6), {"the same": 0, "failed": 0}
+    for _ in range(int(turns)):
+        number = chance.randrange(len(jobs))
+        snap, parent, options = jobs[number]
+        where = Path("/sys/kernel/debug") / chance.choice(("failslab", "fail_page_alloc"))
+        # How many allocations there are to one that fails.
+        (where / "interval").write_text(str(chance.choice((100, 1000, 10_000, 100_000))))
+        (where / "probability").write_text("100")
+        guest.drop_caches()
+        command = ["btrfs", "-q", "send", *options, "-f", "/tmp/stream", *(["-p", top / parent] if parent else []), top / snap]
+        # Only the kernel's part is to fail, so not before the program runs.
+        result = subprocess.run(["sh", "-c", 'echo 1 >/proc/self/make-it-fail; exec "$@"', "sh", *command], stderr=subprocess.PIPE, text=True)
+        (where / "probability").write_text("0")
+        if result.returncode == 0 and hashlib.sha256(Path("/tmp/stream").read_bytes()).hexdigest() != wanted[number]:
+            sys.exit(f"{jobs[number]}: another stream, and no error")
+        outcomes["failed" if result.returncode else "the same"] += 1
+    print(json.dumps(outcomes))
+    guest.umount(MNT)
+
+
+def disturb(top, log):
+    """Make and delete snapshots, write to them, balance and sync, until killed."""
+    number = 0
+    while True:
+        number += 1
+        guest.snapshot(top / "files", top / "other", readonly=False)
+        write(top / "other" / f"new{number}", os.urandom(200 * K))
+        (top / "other" / f"file{number}").unlink(missing_ok=True)
+        os.sync()
+        guest.run("btrfs", "-q", "balance", "start", "--full-balance", top)
+        guest.run("btrfs", "subvolume", "delete", "-c", top / "other")
+        Path(log).write_text(f"{number}\n")
+
+
+def stress(device, seconds):
+    """Send and map what does not change while all around it does: the results must be those of before."""
+    chance, count = random.Random(5), 2000
+    guest.mkfs(device)
+    top = guest.mount(device, MNT)
+    guest.run("btrfs", "subvolume", "create", top / "files")
+    (top / "files/packed").mkdir()
+    guest.run("btrfs", "property", "set", top / "files/packed", "compression", "zstd")
+    paths = [top / "files" / ("packed" if number % 3 == 0 else "") / f"file{number}" for number in range(count)]
+    for number, path in enumerate(chance.sample(paths, count)):
+        write(path, chance.randbytes(chance.randrange(600, 6 * K)) * chance.randrange(1, 4))
+        if number % 200 == 0:
+            os.sync()
+    guest.snapshot(top / "files", top / "old")
+    for path in chance.sample(paths, count // 4):
+        write(path, chance.randbytes(chance.randrange(3 * K, 20 * K)))
+    guest.snapshot(top / "files", top / "new")
+    jobs = [(snap, parent, options) for snap, parent in (("old", None), ("new", "old"), ("new", None))
+            for options in ([], ["--proto", "2", "--compressed-data"])]
+
+    def results():
+        for snap, parent, options in jobs:
+            guest.drop_caches()
+            yield guest.send(top / snap, parent and top / parent, options)[0]
+        # Where extents are on disk changes, and with that which of them are shown as one, and who else has them for a moment.
+        yield [sum(length for _, _, length, _ in guest.fiemap(top / "old" / path.relative_to(top / "files"))) for path in paths[:200]]
+
+    expected, rounds, log = list(results()), 0, Path("/tmp/disturbed")
+    log.write_text("0")
+    other = os.fork()
+    if not other:
+        disturb(top, log)
+    end = time.monotonic() + float(seconds)
+    try:
+        while time.monotonic() < end:
+            for number, (found, wanted) in enumerate(zip(results(), expected, strict=True)):
+                if found != wanted:
+                    sys.exit(f"result {number} of round {rounds} differs")
+            rounds += 1
+            if os.waitpid(other, os.WNOHANG)[0]:
+                sys.exit("who was to disturb gave up")
+    finally:
+        subprocess.run(["btrfs", "balance", "cancel", top], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        os.kill(other, signal.SIGKILL)
+        os.waitpid(other, 0)
+    # The balance may take a moment to end.
+    while subprocess.run(["busybox", "umount", MNT], stderr=subprocess.DEVNULL).returncode:
+        time.sleep(0.1)
+    locks = Path("/proc/lockdep_stats")
+    if locks.exists() and not re.search(r"debug_locks:\s+1", locks.read_text()):
+        sys.exit("lockdep has switched itself off")
+    print(f"{rounds} rounds, {log.read_text().strip()} balances")
+
+
+def leaks():
+    """What kmemleak has found, if the kernel has it: without what was there when it booted, of which it finds much on UML."""
+    file = Path("/sys/kernel/debug/kmemleak")
+    if not file.exists():
+        return ""
+    # It looks at nothing younger, and twice at everything.
+    time.sleep(6)
+    for _ in range(2):
+        file.write_text("scan")
+    found = file.read_text().split("unreferenced object")[1:]
+    return "".join(one for one in found if not re.search(r'comm "(swapper|dmsetup)', one))
 
 
 def finish(result, output):
@@ -435,5 +563,7 @@ def finish(result, output):
 
 if __name__ == "__main__":
     started = time.monotonic()
-    {"make": make, "read": read, "churn": churn, "receive": receive, "kill": kill}[sys.argv[1]](*sys.argv[2:])
+    {"make": make, "read": read, "churn": churn, "receive": receive, "end": end, "faults": faults, "stress": stress}[sys.argv[1]](*sys.argv[2:])
+    if lost := leaks():
+        sys.exit(lost)
     print(f"{sys.argv[1]}: {time.monotonic() - started:.1f} s")

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: GPL-2.0
+"""`make check-debug`: the same jobs in kernels that look for errors in memory and locking, and with faults injected.
+
+Any warning, KASAN or lockdep report fails a test, and so does what kmemleak finds.
+"""
+
+import json
+
+import pytest
+
+from conftest import build, output_of, SRC
+from test_kernels import GUEST, WORK, blank, image, result
+
+pytestmark = pytest.mark.timeout(3600)
+
+
+def debug_vm(flavour, *command, disk, expect=None, mem="3G"):
+    """Run a part of guest_images.py in a debug kernel."""
+    build(flavour)
+    options = ["--expect", expect] if expect else []
+    device = "/dev/ubdb" if flavour.startswith("um-") else "/dev/vda"
+    arguments = [device if part == "DEVICE" else part for part in command]
+    return output_of(SRC / "scripts/vm", "--mem", mem, "--timeout", 3000, "--disk", disk, *options, flavour, "--", *arguments)
+
+
+@pytest.fixture
+def copy():
+    """A copy of the image that all kernels read."""
+    disk = WORK / "copy-debug"
+    output_of("cp", "--sparse=always", "--reflink=auto", image(16384), disk)
+    yield disk
+    disk.unlink()
+
+
+def test_streams_and_maps_are_equal_under_kasan(copy):
+    output = WORK / "debug-read.json"
+    debug_vm("um-debug", GUEST, "read", "DEVICE", output, disk=copy)
+    assert json.loads(output.read_text())["sends"] == result("um-c", "read", 16384)["sends"]
+    assert json.loads(output.read_text())["fiemap"] == result("um-c", "read", 16384)["fiemap"]
+
+
+def test_maps_are_equal_under_kasan_while_snapshots_come_and_go(copy):
+    output = WORK / "debug-churn.json"
+    debug_vm("um-debug", GUEST, "churn", "DEVICE", output, disk=copy)
+    assert json.loads(output.read_text())["fiemap"] == result("um-c", "churn", 16384)["fiemap"]
+
+
+def test_sends_that_end_early_leave_nothing_under_kasan(copy):
+    assert debug_vm("um-debug", GUEST, "end", "DEVICE", disk=copy).startswith("end: ")
+
+
+def test_failing_allocations_give_an_error_or_the_same_stream(copy):
+    # Upstream says so when an inode cannot be read for want of memory, and UML when a page fault fails.
+    said = debug_vm("um-debug", GUEST, "faults", "DEVICE", "200", disk=copy, expect=r"-ENOMEM|-12\b")
+    print(said)
+    outcomes = json.loads(said.splitlines()[0])
+    assert min(outcomes.values()) > 10
+
+
+@pytest.mark.parametrize("flavour, seconds", [("um-c", 60), ("um-rust", 60), ("um-debug", 60), ("x86_64-debug", 120)])
+def test_results_stay_the_same_during_balances_and_snapshots(flavour, seconds):
+    disk = blank("stress")
+    said = debug_vm(flavour, GUEST, "stress", "DEVICE", str(seconds), disk=disk)
+    print(said)
+    disk.unlink()
