@@ -22,7 +22,7 @@ def make(device, mebibytes):
 
 
 WORKLOAD = guest.Workload(
-    unit="MiB", small=(256,), full=(4_096,), make=make,
+    unit="MiB", small=(64,), full=(4_096,), make=make,
     jobs={"full send of a file": lambda top: guest.timed_send(top / "snap")})
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def make(device, files):
 
 
 WORKLOAD = guest.Workload(
-    unit="files", small=(1_000,), full=(50_000,), make=make,
+    unit="files", small=(500,), full=(50_000,), make=make,
     jobs={"full send of /usr": lambda top: guest.timed_send(top / "snap")})
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def make(device, files):
 
 
 WORKLOAD = guest.Workload(
-    unit="files", small=(500,), full=(10_000,), make=make,
+    unit="files", small=(400,), full=(10_000,), make=make,
     jobs={"full send of small files": lambda top: guest.timed_send(top / "plain1"),
           "the same, compressed": lambda top: guest.timed_send(top / "compressed1", options=("--proto", "2", "--compressed-data")),
           "incremental send of small files": lambda top: guest.timed_send(top / "plain2", top / "plain1")})

@@ -124,7 +124,7 @@ struct btrfs_rust_range {
 
 /* The state of reada_data.rs. */
 struct btrfs_rust_data {
-	u64 state[45];
+	u64 state[48];
 };
 
 /* reada_data.rs */

@@ -247,10 +247,10 @@ static void read_range(struct btrfs_reada_data *data, const struct btrfs_rust_ra
 	if (range->offset >= end)
 		return;
 	/* An extent that is longer on disk than what is sent of it is sent as plain data. */
-	if (range->is_encoded && range->offset + range->disk_len <= end)
-		read_encoded(data, range, held->inode, last_reloc_trans);
-	else
+	if (!range->is_encoded || range->offset + range->disk_len > end)
 		read_pages(held, range->offset, end, range->is_cut);
+	else if (READ_ONCE(data->root->fs_info->last_reloc_trans) == last_reloc_trans)
+		read_encoded(data, range, held->inode, last_reloc_trans);
 }
 
 /* Start reading the leaves that say who else has an extent, and what its checksums are. */
@@ -372,6 +372,7 @@ int btrfs_reada_data_encoded(struct btrfs_reada_data *data, u64 bytenr, u64 len,
 {
 	if (!data->root)
 		return -ENOENT;
+	data->has_read = true;
 	for (u32 number = data->passed; number != data->planned; number++) {
 		struct btrfs_reada_encoded **slot = encoded_slot(data, number);
 		struct btrfs_reada_encoded *read = *slot;
@@ -379,7 +380,6 @@ int btrfs_reada_data_encoded(struct btrfs_reada_data *data, u64 bytenr, u64 len,
 
 		if (!read || read->bytenr != bytenr || read->len != len)
 			continue;
-		data->has_read = true;
 		wait_for_completion_io(&read->done);
 		if (!read->status &&
 		    read->last_reloc_trans == READ_ONCE(data->root->fs_info->last_reloc_trans)) {

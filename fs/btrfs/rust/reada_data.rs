@@ -177,13 +177,15 @@ pub(crate) struct DataWalk {
     window: u64,
     max_window: u64,
     /// How many bytes may be planned. Those that are used are given back, and a little more; twice
-    /// as many if the last 50 ranges were used, too: `streak` counts them.
+    /// as many after a `streak` of as many ranges as it takes for `trust`, which doubles when that
+    /// was wrong.
     credit: u64,
     streak: u64,
+    trust: u64,
     /// Whether a range of the last leaf was left out for want of credit.
     is_short: bool,
-    /// The file whose inode item was looked at last, if it is sent.
-    file: Option<u64>,
+    /// The inode whose item was looked at last, and whether it is a file that is sent.
+    file: (u64, bool),
     /// The ranges that were planned, without those that the send has passed before the last batch.
     ranges: KVVec<Range>,
     /// The first one that the send has not passed, and the first of the last batch.
@@ -221,8 +223,9 @@ impl DataWalk {
             max_window,
             credit: 2 * max_window,
             streak: 0,
+            trust: USED_PER_WASTED,
             is_short: false,
-            file: None,
+            file: (0, false),
             ranges: KVVec::with_capacity(MAX_RANGES, GFP_KERNEL)?,
             first: 0,
             batch: 0,
@@ -248,7 +251,7 @@ impl DataWalk {
             }
             let cost = range.cost();
             if has_read {
-                let more = if self.streak < USED_PER_WASTED {
+                let more = if self.streak < self.trust {
                     cost / USED_PER_WASTED
                 } else {
                     cost
@@ -256,6 +259,9 @@ impl DataWalk {
                 self.credit = min(self.credit + cost + more, 2 * self.max_window);
                 self.streak += 1;
             } else {
+                if self.streak >= self.trust {
+                    self.trust = self.trust.saturating_mul(2);
+                }
                 self.streak = 0;
             }
             self.bytes -= cost;
@@ -289,9 +295,13 @@ impl DataWalk {
         self.first = 0;
         self.batch = ahead;
         self.order.clear();
-        self.window = (self.window * 2).clamp(FIRST_WINDOW, self.max_window);
+        let window = self.window;
+        self.window = (window * 2).clamp(FIRST_WINDOW, self.max_window);
         if let Some(next) = self.next {
             self.next = self.gather(tree, max(next, key), key);
+        }
+        if self.planned().is_empty() {
+            self.window = window;
         }
         self.sort();
     }
@@ -349,9 +359,9 @@ impl DataWalk {
             objectid: LAST_FREE_OBJECTID,
             ..Key::default()
         };
-        if from == key && key.kind == EXTENT_DATA_KEY {
+        if from == key && key.kind == EXTENT_DATA_KEY && key.objectid != self.file.0 {
             // The send has looked at the inode item.
-            self.file = Some(key.objectid);
+            self.file = (key.objectid, true);
         }
         let mut cursor = Cursor::new(tree, from, true, end);
         if cursor.head().is_none() {
@@ -366,7 +376,7 @@ impl DataWalk {
                 cursor.advance();
                 continue;
             }
-            if tree.is_contended() && !self.planned().is_empty() {
+            if tree.is_contended() && (leaves > 0 || !self.planned().is_empty()) {
                 break;
             }
             if node.level() > 1 {
@@ -382,6 +392,9 @@ impl DataWalk {
                 let key = leaf.key(item);
                 if key < from {
                     continue;
+                }
+                if key >= end {
+                    return None;
                 }
                 if self.is_full() {
                     self.trigger = Key::default();
@@ -423,8 +436,8 @@ impl DataWalk {
 
     fn look_at(&mut self, key: Key, leaf: &impl Items, item: u32) {
         match key.kind {
-            INODE_ITEM_KEY => self.file = leaf.is_file(item).then_some(key.objectid),
-            EXTENT_DATA_KEY if self.file == Some(key.objectid) => {
+            INODE_ITEM_KEY => self.file = (key.objectid, leaf.is_file(item)),
+            EXTENT_DATA_KEY if self.file == (key.objectid, true) => {
                 if let Some(extent) = leaf.extent(item) {
                     self.look_at_extent(key, extent);
                 }

@@ -36,10 +36,9 @@ const MAX_STEPS: u32 = 8192;
 const LEAVES_PER_NODE: usize = 128;
 
 /// Who asks for at least `LISTING` extents of a file, and not for its first ones, is likely to ask
-/// for the next ones then: `SERIES` times as many are read ahead, more where seeks are slow.
+/// for the next ones then: `SERIES` times as many are read ahead.
 pub(crate) const LISTING: u32 = 32;
 const SERIES: u32 = 16;
-const SERIES_ROTATING: u32 = 64;
 
 /// What a file extent takes in a leaf, in bytes: `struct btrfs_item` and
 /// `struct btrfs_file_extent_item`.
@@ -408,12 +407,7 @@ impl Walk {
         is_first: bool, //
     ) -> Result<Self> {
         let is_later = !is_first && wanted >= LISTING;
-        let series = match (is_later, disk.rotating) {
-            (false, _) => 1,
-            (true, false) => SERIES,
-            (true, true) => SERIES_ROTATING,
-        };
-        let extents = wanted.saturating_mul(series);
+        let extents = wanted.saturating_mul(if is_later { SERIES } else { 1 });
         let per_leaf = (disk.nodesize / FILE_EXTENT_SIZE).max(1);
         let leaves = u64::from(extents.div_ceil(per_leaf));
         let most = disk.max_batch().min(leaves * u64::from(disk.nodesize));
