@@ -473,7 +473,7 @@ impl DataWalk {
                 };
             }
             // The page cache does well by itself with the rest of a large file.
-            let most = max(self.max_window / 4, FIRST_WINDOW);
+            let most = min(self.window, max(self.max_window / 4, FIRST_WINDOW));
             range.len = range.len.min(most.saturating_sub(self.run.len));
             self.run.end = self.run.end.saturating_add(extent.len);
             self.run.len = self.run.len.saturating_add(extent.len);
@@ -857,6 +857,11 @@ mod tests {
             item(257, 0, Some(extent(1 << 20, 100 << 20))),
         ];
         let mut walk = DataWalk::new(DISK, 1, false)?;
+        walk.plan(&&Array::new(&items, 100), items[0].0);
+        let range = walk.planned()[0];
+        assert_eq!((range.len, range.is_cut), (FIRST_WINDOW, true));
+        let mut walk = DataWalk::new(DISK, 1, false)?;
+        walk.window = walk.max_window;
         walk.plan(&&Array::new(&items, 100), items[0].0);
         let range = walk.planned()[0];
         assert_eq!((range.len, range.is_cut), (1024 * K, true));
