@@ -57,20 +57,20 @@ const MAX_SEEN: usize = 4096;
 const USED_PER_WASTED: u64 = 50;
 
 /// What a compressed extent takes on disk at most, in bytes; `BTRFS_MAX_COMPRESSED`.
-pub(crate) const MAX_COMPRESSED: u64 = SZ_128K as u64;
+const MAX_COMPRESSED: u64 = SZ_128K as u64;
 
 /// `BTRFS_INODE_ITEM_KEY`.
-pub(crate) const INODE_ITEM_KEY: u8 = 1;
+const INODE_ITEM_KEY: u8 = 1;
 
 /// `BTRFS_EXTENT_DATA_KEY`.
-pub(crate) const EXTENT_DATA_KEY: u8 = 108;
+const EXTENT_DATA_KEY: u8 = 108;
 
 /// `BTRFS_EXTENT_CSUM_OBJECTID` and `BTRFS_EXTENT_CSUM_KEY`.
-pub(crate) const EXTENT_CSUM_OBJECTID: u64 = -10i64 as u64;
-pub(crate) const EXTENT_CSUM_KEY: u8 = 128;
+const EXTENT_CSUM_OBJECTID: u64 = -10i64 as u64;
+const EXTENT_CSUM_KEY: u8 = 128;
 
 /// `BTRFS_LAST_FREE_OBJECTID`: what comes after it are not files.
-pub(crate) const LAST_FREE_OBJECTID: u64 = -256i64 as u64;
+const LAST_FREE_OBJECTID: u64 = -256i64 as u64;
 
 /// An extent of a file that is on disk, and neither inline, a hole nor preallocated;
 /// `struct btrfs_file_extent_item`.
@@ -349,7 +349,7 @@ impl DataWalk {
         self.bytes >= self.window
             // One place is that of the inode which the send is at.
             || self.inodes >= MAX_INODES - 1
-            || self.ranges.len() >= MAX_RANGES.min(self.ranges.capacity())
+            || self.ranges.len() >= MAX_RANGES
     }
 
     /// Looks through leaves from `from` on, for a send that has come to `key`; returns where to go
