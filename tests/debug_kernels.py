@@ -9,7 +9,7 @@ import json
 import pytest
 
 from conftest import build, output_of, SRC
-from test_kernels import GUEST, WORK, blank, image, result
+from test_kernels import GUEST, WORK, blank, compare_broken, image, result
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(3600)
 def debug_vm(flavour, *command, disk, expect=None, mem="3G"):
     """Run a part of guest_images.py in a debug kernel."""
     build(flavour)
-    options = ["--expect", expect] if expect else []
+    options = [f"--expect={expect}"] if expect else []
     device = "/dev/ubdb" if flavour.startswith("um-") else "/dev/vda"
     arguments = [device if part == "DEVICE" else part for part in command]
     return output_of(SRC / "scripts/vm", "--mem", mem, "--timeout", 3000, "--disk", disk, *options, flavour, "--", *arguments)
@@ -63,3 +63,8 @@ def test_results_stay_the_same_during_balances_and_snapshots(flavour, seconds):
     said = debug_vm(flavour, GUEST, "stress", "DEVICE", str(seconds), disk=disk)
     print(said)
     disk.unlink()
+
+
+@pytest.mark.parametrize("numbers, flavours", [(range(150, 4000), ("um-rust",)), (range(4000, 5000), ("um-verify", "um-debug"))])
+def test_broken_images_give_the_same(numbers, flavours):
+    compare_broken(numbers, *flavours)

@@ -11,24 +11,25 @@ import pytest
 from conftest import BUILD, SRC, build, output_of
 
 GUEST = SRC / "tests/guest_images.py"
+BROKEN = SRC / "tests/guest_broken.py"
 FIEMAP_EXTENT_SHARED = 0x2000
 NODESIZES = (4096, 16384, 65536)
 WORK = BUILD / "tests"
 
 
-def vm(flavour, *command, disks, mem="2G"):
+def vm(flavour, *command, disks, mem="2G", options=()):
     """Run a part of guest_images.py in a kernel."""
     build(flavour)
-    options = [part for disk in disks for part in ("--disk", disk)]
+    options = [*options, *(part for disk in disks for part in ("--disk", disk))]
     return output_of(SRC / "scripts/vm", "--mem", mem, *options, flavour, "--", *command)
 
 
-def blank(name):
+def blank(name, size=4 << 30):
     """A new, empty disk image."""
     image = WORK / name
     image.unlink(missing_ok=True)
     with open(image, "wb") as file:
-        file.truncate(4 << 30)
+        file.truncate(size)
     return image
 
 
@@ -135,3 +136,58 @@ def test_verify_compared_much_and_saw_no_difference():
         else:
             assert number == 0, (what, kind)
     assert sum(number for (_, kind), number in counts.items() if kind == "compared") > 300_000
+
+
+@functools.cache
+def image_to_break():
+    """The filesystem that guest_broken.py breaks, made by the C kernel."""
+    WORK.mkdir(exist_ok=True)
+    disk = blank("image-broken", 160 << 20)
+    vm("um-c", BROKEN, "make", "/dev/ubdb", disks=[disk])
+    return disk
+
+
+def broken(flavour, numbers):
+    """What comes of broken images in a kernel: by number, what was broken, the results, and what the kernel said of itself."""
+    disk, output = WORK / "copy-broken", WORK / f"{flavour}-broken.json"
+    output_of("cp", "--sparse=always", "--reflink=auto", image_to_break(), disk)
+    output.unlink(missing_ok=True)
+    # Which warnings there were is in the output.
+    vm(flavour, BROKEN, "run", "/dev/ubdb", numbers.start, numbers.stop, output, disks=[disk],
+       options=["--timeout", 3000, "--expect", "BTRFS (critical|error)|WARNING:|Call Trace"])
+    disk.unlink()
+    lines = map(json.loads, output.read_text().splitlines())
+    return {number: (what, results, splats) for number, what, _, results, splats in lines}
+
+
+def are_alike(what, one, other):
+    """Whether two kernels say the same of a broken image.
+
+    Whether a bad pointer gives EIO or EUCLEAN depends on what is in memory. The owner of a block is not looked at when it is read
+    ahead.
+    """
+    errors = {"EIO", "EUCLEAN"} | ({"as before"} if what.startswith("owner") else set())
+    return len(one) == len(other) and all(left == right or {left, right} <= errors for left, right in zip(one, other))
+
+
+def compare_broken(numbers, *flavours):
+    """Check that kernels say of broken images what the C kernel does."""
+    expected = broken("um-c", numbers)
+    assert list(expected) == list(numbers)
+    # Most are noticed, and most of those by only some of the jobs.
+    assert len({tuple(results) for _, results, _ in expected.values()}) > len(numbers) / 20
+    for flavour in flavours:
+        found = broken(flavour, numbers)
+        assert found.keys() == expected.keys()
+        for number, (what, results, splats) in found.items():
+            _, wanted, allowed = expected[number]
+            if are_alike(what, results, wanted) and set(splats) <= set(allowed):
+                continue
+            # What depends on where pages are in memory is not the same each time, on the C kernel either.
+            others = [broken("um-c", range(number, number + 1))[number] for _ in range(8)]
+            assert any(are_alike(what, results, other) for _, other, _ in others), (flavour, number, found[number], expected[number])
+            assert set(splats) <= {splat for *_, said in others for splat in said}, (flavour, number, found[number])
+
+
+def test_broken_images_give_the_same():
+    compare_broken(range(150), "um-rust", "um-verify")

@@ -1,0 +1,278 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Break a filesystem's metadata in one place at a time, with right checksums, and see what sends and fiemaps make of it.
+
+guest_broken.py make DEVICE; guest_broken.py run DEVICE FIRST LAST OUTPUT: a line of JSON for each of the images FIRST to LAST - 1,
+which are the same whenever they are made. DEVICE is left as it was.
+"""
+
+import ctypes
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import random
+import re
+import struct
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
+import guest
+
+K = 1024
+MNT = "/mnt/fs"
+NODESIZE = 4096
+MS_RDONLY = 1
+# struct btrfs_ioctl_send_args: stream, number and address of clone sources, parent, flags, version.
+SEND_ARGS = struct.Struct("=qQQQQL28x")
+BTRFS_IOC_SEND = 0x40489426
+BTRFS_SEND_FLAG_VERSION = 8
+BTRFS_SEND_FLAG_COMPRESSED = 16
+EXTENT_DATA, EXTENT_ITEM, METADATA_ITEM, ROOT_ITEM = 108, 168, 169, 132
+ROOT_TREE, EXTENT_TREE, CHUNK_TREE = 1, 2, 3
+# struct btrfs_header: where its fields are, and their formats.
+HEADER = {"bytenr": (48, "Q"), "flags": (56, "Q"), "generation": (80, "Q"), "owner": (88, "Q"), "nritems": (96, "L"), "level": (100, "B")}
+HEADER_SIZE = 101
+KEY_PTR = struct.Struct("<QBQQQ")
+ITEM = struct.Struct("<QBQLL")
+SPLAT = re.compile(r"WARNING:|BUG:|kernel BUG|Oops|rust_kernel: panicked")
+
+
+def crc32c_table():
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+        table.append(byte)
+    return table
+
+
+CRC32C = crc32c_table()
+
+
+def with_checksum(block):
+    value = 0xFFFFFFFF
+    for byte in block[32:]:
+        value = value >> 8 ^ CRC32C[(value ^ byte) & 255]
+    return struct.pack("<L", value ^ 0xFFFFFFFF) + bytes(28) + block[32:]
+
+
+def field(block, name):
+    offset, form = HEADER[name]
+    return struct.unpack_from("<" + form, block, offset)[0]
+
+
+def items(block):
+    """What a node has pointers to, or a leaf has: (where it is, its fields)."""
+    form = KEY_PTR if field(block, "level") else ITEM
+    return [(where, form.unpack_from(block, where))
+            for where in range(HEADER_SIZE, HEADER_SIZE + field(block, "nritems") * form.size, form.size)]
+
+
+def make(device):
+    """A filesystem with two snapshots, small enough to be read in no time, and with trees of some height."""
+    chance = random.Random(7)
+    # One copy of all metadata, so that none can stand in for another.
+    guest.mkfs(device, "-n", str(NODESIZE), "-m", "single", "-d", "single")
+    top = guest.mount(device, MNT, "max_inline=2048,commit=1000")
+    root = Path(guest.run("btrfs", "subvolume", "create", top / "files") and top / "files")
+    for number in range(300):
+        (root / f"file{number}").write_bytes(chance.randbytes(chance.choice((0, 50, 1500, 9 * K))))
+    for number in range(30):
+        (root / f"dir{number}").mkdir()
+        os.link(root / "file1", root / f"dir{number}/link")
+        os.setxattr(root / f"dir{number}", "user.note", chance.randbytes(100))
+    for name in ("pieces", "packed"):
+        with open(root / name, "wb") as file:
+            if name == "packed":
+                guest.run("btrfs", "property", "set", root / name, "compression", "zstd")
+            for number in range(200):
+                os.pwrite(file.fileno(), bytes([number]) * 8 * K, number * 12 * K)
+                os.fsync(file.fileno())
+    with open(root / "pieces", "rb") as source, open(root / "copy", "wb") as target:
+        guest.clone_range(source, 0, 0, target, 0)
+    guest.snapshot(root, top / "old")
+    for number in range(0, 300, 4):
+        (root / f"file{number}").rename(root / f"dir{number % 30}/moved{number}")
+    for number in range(1, 300, 5):
+        (root / f"file{number}").write_bytes(chance.randbytes(3 * K))
+    guest.snapshot(root, top / "new")
+    guest.umount(MNT)
+
+
+class Image:
+    """A filesystem on a device, and what is where of its trees."""
+
+    def __init__(self, device):
+        self.handle = os.open(device, os.O_RDWR)
+        content = os.pread(self.handle, os.lseek(self.handle, 0, os.SEEK_END), 0)
+        superblock = content[64 * K:68 * K]
+        fsid = superblock[32:48]
+        found = {}
+        for physical in range(68 * K, len(content), NODESIZE):
+            if content[physical + 32:physical + 48] == fsid:
+                block = content[physical:physical + NODESIZE]
+                found[field(block, "bytenr"), field(block, "generation")] = physical, block
+        self.blocks = {}
+        # Generation, root tree, chunk tree; the generation of the chunk tree is further on.
+        generation, root, chunk = struct.unpack_from("<QQQ", superblock, 72)
+        self.follow(found, root, generation)
+        self.follow(found, chunk, struct.unpack_from("<Q", superblock, 164)[0])
+
+    def follow(self, found, bytenr, generation):
+        """Note a block, and all that can be reached from it."""
+        physical, block = found[bytenr, generation]
+        if physical in self.blocks:
+            return
+        self.blocks[physical] = block
+        for where, fields in items(block):
+            if field(block, "level"):
+                self.follow(found, *fields[3:])
+            elif fields[1] == ROOT_ITEM:
+                data = HEADER_SIZE + fields[3]
+                self.follow(found, struct.unpack_from("<Q", block, data + 176)[0], struct.unpack_from("<Q", block, data + 160)[0])
+
+    def owned_by(self, is_owner):
+        return [physical for physical, block in sorted(self.blocks.items()) if is_owner(field(block, "owner"))]
+
+    def write(self, physical, block):
+        os.pwrite(self.handle, block, physical)
+        os.fsync(self.handle)
+
+
+def near(chance, value, bits):
+    """Another value: a bit flipped, a little more or less, or none, all, one or any of the bits."""
+    limit = (1 << bits) - 1
+    other = chance.choice((value ^ 1 << chance.randrange(bits), value + chance.choice((-1, 1)), value + chance.choice((-4096, 4096)),
+                           0, limit, 1 << chance.randrange(bits), chance.randrange(limit)))
+    return other & limit
+
+
+def change(chance, block, offset, form):
+    """Change one number of a block."""
+    value = struct.unpack_from("<" + form, block, offset)[0]
+    struct.pack_into("<" + form, block, offset, near(chance, value, 8 * struct.calcsize("<" + form)))
+
+
+def broken(image, number):
+    """A broken block: what was done, where it is, and its content."""
+    chance = random.Random(f"broken {number}")
+    of_files = image.owned_by(lambda owner: 256 <= owner < 1 << 32)
+    of_extents = image.owned_by(lambda owner: owner == EXTENT_TREE)
+    others = image.owned_by(lambda owner: owner not in (EXTENT_TREE, CHUNK_TREE) and owner < 256 or owner >= 1 << 32)
+    nodes = [physical for physical in of_files + of_extents if field(image.blocks[physical], "level")]
+    physical = chance.choice(chance.choices((of_files, of_extents, nodes, others, image.owned_by(lambda owner: owner == CHUNK_TREE)),
+                                            (50, 25, 20, 4, 1))[0])
+    block = bytearray(image.blocks[physical])
+    entries = items(block)
+    what = chance.choices(("header", "bytes", "swap", "key", "item"), (15, 10, 5, 20, 50))[0]
+    where, fields = chance.choice(entries) if entries else (HEADER_SIZE, None)
+    if what == "header":
+        name = chance.choice(list(HEADER))
+        what = f"{name} in the header"
+        change(chance, block, *HEADER[name])
+    elif what == "bytes" or not entries:
+        for _ in range(chance.randrange(1, 9)):
+            block[chance.randrange(32, NODESIZE)] ^= 1 << chance.randrange(8)
+    elif what == "swap":
+        size = KEY_PTR.size if field(block, "level") else ITEM.size
+        other, _ = chance.choice(entries)
+        block[where:where + size], block[other:other + size] = block[other:other + size], block[where:where + size]
+    elif what == "key":
+        change(chance, block, *chance.choice(((where, "Q"), (where + 8, "B"), (where + 9, "Q"))))
+    elif field(block, "level"):
+        if chance.random() < 0.5:
+            change(chance, block, where + 17 + 8 * chance.randrange(2), "Q")
+        else:
+            # To a block that is as it should be, but somewhere else: also to itself, and to one above.
+            target = image.blocks[chance.choice(sorted(image.blocks))]
+            struct.pack_into("<QQ", block, where + 17, field(target, "bytenr"), field(target, "generation"))
+    else:
+        wanted = [entry for entry in entries if entry[1][1] in (EXTENT_DATA, EXTENT_ITEM, METADATA_ITEM)]
+        where, fields = chance.choice(wanted or entries)
+        _, _, _, start, size = fields
+        if chance.random() < 0.2 or not size:
+            change(chance, block, where + 17 + 4 * chance.randrange(2), "L")
+        elif size < 8 or chance.random() < 0.4:
+            change(chance, block, HEADER_SIZE + start + chance.randrange(size), "B")
+        else:
+            change(chance, block, HEADER_SIZE + start + chance.choice((0, 8, 16, 21, 29, 37, 45, 24, 25, 33)) % (size - 7), "Q")
+    return what, physical, with_checksum(bytes(block))
+
+
+def attempt(job, *arguments):
+    """What a job returns, or the name of its error."""
+    try:
+        return job(*arguments)
+    except OSError as error:
+        return errno.errorcode[error.errno]
+
+
+def mount(device):
+    if guest.libc.mount(device.encode(), MNT.encode(), b"btrfs", MS_RDONLY, None):
+        raise OSError(ctypes.get_errno(), "mount")
+
+
+def send(snap, parent, flags):
+    """The checksum of a stream."""
+    sources = (ctypes.c_uint64 * 1)(parent)
+    handle, stream = os.open(f"{MNT}/{snap}", os.O_RDONLY), os.open("/tmp/stream", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    try:
+        fcntl.ioctl(handle, BTRFS_IOC_SEND, SEND_ARGS.pack(stream, int(parent > 0), ctypes.addressof(sources), parent, flags,
+                                                           2 if flags else 0))
+        with open("/tmp/stream", "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    finally:
+        os.close(handle)
+        os.close(stream)
+
+
+def fiemap(path):
+    return hashlib.sha256(json.dumps(guest.fiemap(f"{MNT}/{path}")).encode()).hexdigest()
+
+
+def outcome(device, parent):
+    """What comes of all jobs, or of mounting."""
+    said = attempt(mount, device)
+    if said:
+        return [said]
+    flags = BTRFS_SEND_FLAG_VERSION | BTRFS_SEND_FLAG_COMPRESSED
+    results = [attempt(send, "old", 0, 0), attempt(send, "new", parent, 0), attempt(send, "new", 0, flags),
+               *(attempt(fiemap, f"{snap}/{name}") for snap in ("old", "files") for name in ("pieces", "copy", "packed"))]
+    if guest.libc.umount2(MNT.encode(), 0):
+        raise OSError(ctypes.get_errno(), "umount")
+    return results
+
+
+def run(device, first, last, output):
+    """Break, look, mend, for each of the images; what the kernel says of itself is noted, too."""
+    Path(MNT).mkdir(exist_ok=True)
+    image = Image(device)
+    top = guest.mount(device, MNT, "ro")
+    parent = int(re.search(r"Subvolume ID:\s+(\d+)", guest.run("btrfs", "subvolume", "show", top / "old"))[1])
+    guest.umount(MNT)
+    kmsg = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    os.lseek(kmsg, 0, os.SEEK_END)
+    with open(output, "a", buffering=1) as file:
+        whole = outcome(device, parent)
+        for number in range(int(first), int(last)):
+            what, physical, block = broken(image, number)
+            image.write(physical, block)
+            results = outcome(device, parent)
+            image.write(physical, image.blocks[physical])
+            results = ["as before" if result == known else result for result, known in zip(results, whole)]
+            splats = set()
+            while True:
+                try:
+                    splats.update(SPLAT.findall(os.read(kmsg, 8 * K).decode(errors="replace")))
+                except BlockingIOError:
+                    break
+                except BrokenPipeError:
+                    continue
+            file.write(json.dumps([number, what, physical, results, sorted(splats)]) + "\n")
+
+
+if __name__ == "__main__":
+    {"make": make, "run": run}[sys.argv[1]](*sys.argv[2:])
