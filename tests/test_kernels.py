@@ -191,3 +191,11 @@ def compare_broken(numbers, *flavours):
 
 def test_broken_images_give_the_same():
     compare_broken(range(150), "um-rust", "um-verify")
+
+
+@pytest.mark.parametrize("defect, expected", [("unverified_wait", "while it is read: EUCLEAN"), ("utimes_of_another", "At snapshot new")])
+def test_defects_of_upstream_are_mended(defect, expected):
+    disk = blank("upstream", 160 << 20)
+    assert expected in vm("um-rust", SRC / "tests/guest_upstream.py", defect, "/dev/ubdb", disks=[disk],
+                          options=["--expect", "BTRFS (critical|error)"])
+    disk.unlink()

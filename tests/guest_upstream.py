@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Reproducers of defects in upstream's code, described in Documentation/upstream: guest_upstream.py DEFECT DEVICE.
+
+What is on DEVICE is lost.
+"""
+
+import errno
+import fcntl
+import os
+import struct
+import sys
+import time
+from pathlib import Path
+
+import guest_broken
+from guest_broken import EXTENT_DATA, HEADER_SIZE, MNT, Image, field, items, with_checksum
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
+import guest
+
+K = 1024
+BTRFS_IOC_TREE_SEARCH = 0xD0009411
+# struct btrfs_ioctl_search_key: tree; least and greatest objectid, offset, transid; least and greatest type; number of items.
+SEARCH_KEY = struct.Struct("=QQQQQQQLLL36x")
+FS_TREE = 5
+
+
+def make(device):
+    """A filesystem with one copy of its metadata, in small nodes, mounted."""
+    guest.mkfs(device, "-n", str(guest_broken.NODESIZE), "-m", "single", "-d", "single")
+    return guest.mount(device, MNT)
+
+
+def zero_disk_num_bytes(device):
+    """Read a file one of whose compressed extents takes no space."""
+    path = make(device) / "file"
+    path.touch()
+    guest.run("btrfs", "property", "set", path, "compression", "zstd")
+    with open(path, "rb+") as file:
+        for number in range(16):
+            os.pwrite(file.fileno(), bytes([number]) * 8 * K, number * 8 * K)
+            os.fsync(file.fileno())
+    guest.umount(MNT)
+    image = Image(device)
+    where, block = next((physical, bytearray(block)) for physical, block in image.blocks.items()
+                        if not field(block, "level") and any(entry[1] == EXTENT_DATA for _, entry in items(block)))
+    extents = [entry for _, entry in items(block) if entry[1] == EXTENT_DATA]
+    struct.pack_into("<Q", block, HEADER_SIZE + extents[len(extents) // 2][3] + 29, 0)
+    image.write(where, with_checksum(bytes(block)))
+    guest.mount(device, MNT, "ro")
+    print(f"read {len(path.read_bytes())} bytes")
+
+
+def tree_search(objectid):
+    """What a search for the items of an inode ends with: how many there are, or an error."""
+    handle = os.open(MNT, os.O_RDONLY)
+    everything = 2**64 - 1
+    key = SEARCH_KEY.pack(FS_TREE, objectid, objectid, 0, everything, 0, everything, 0, 255, 1)
+    try:
+        arguments = bytearray(key.ljust(4 * K, b"\0"))
+        fcntl.ioctl(handle, BTRFS_IOC_TREE_SEARCH, arguments)
+        return f"{SEARCH_KEY.unpack_from(arguments)[-1]} items"
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    finally:
+        os.close(handle)
+
+
+def unverified_wait(device):
+    """Look into a leaf through a pointer that is wrong, while the leaf is read through the right one."""
+    top = make(device)
+    for number in range(300):
+        (top / f"file{number}").touch()
+    guest.umount(MNT)
+    image = Image(device)
+    where, block = next((physical, bytearray(block)) for physical, block in image.blocks.items()
+                        if field(block, "owner") == FS_TREE and field(block, "level") == 1)
+    inodes = [(place, entry) for place, entry in items(block) if entry[0] > 300]
+    (wrong, (wrong_inode, *_)), (_, (right_inode, _, _, bytenr, generation)) = inodes[0], inodes[len(inodes) // 2]
+    struct.pack_into("<QQ", block, wrong + 17, bytenr, generation)
+    image.write(where, with_checksum(bytes(block)))
+    device = guest.delayed(device, 500)
+    for what, pause in (("by itself", None), ("while it is read", 0.1), ("once it is in memory", 2)):
+        guest.mount(device, MNT, "ro")
+        # The nodes above.
+        tree_search(256)
+        if pause:
+            other = os.fork()
+            if not other:
+                tree_search(right_inode + 1)
+                os._exit(0)
+            time.sleep(pause)
+        print(f"{what}: {tree_search(wrong_inode + 1)}", flush=True)
+        if pause:
+            os.waitpid(other, 0)
+        guest.umount(MNT)
+
+
+def utimes_of_another(device):
+    """Send a directory that has left one whose inode number was given away, and wait for its new parent to be renamed."""
+    top = make(device)
+    guest.run("btrfs", "subvolume", "create", top / "files")
+    # In the order of their inode numbers; the last number is the one that is given away.
+    for name in ("moved", "parent", "last"):
+        (top / "files" / name).mkdir()
+    (top / "files/moved").rename(top / "files/last/moved")
+    guest.snapshot(top / "files", top / "old")
+    (top / "files/last/moved").rename(top / "files/parent/moved")
+    (top / "files/parent").rename(top / "files/renamed")
+    (top / "files/last").rmdir()
+    guest.umount(MNT)
+    guest.mount(device, MNT)
+    (top / "files/new").mkdir()
+    guest.snapshot(top / "files", top / "new")
+    (top / "received").mkdir()
+    for snap, parent in ((top / "old", None), (top / "new", top / "old")):
+        guest.send(snap, parent, keep="/tmp/stream")
+        print(guest.run("btrfs", "receive", "-f", "/tmp/stream", top / "received"))
+
+
+if __name__ == "__main__":
+    {"zero_disk_num_bytes": zero_disk_num_bytes, "unverified_wait": unverified_wait,
+     "utimes_of_another": utimes_of_another}[sys.argv[1]](sys.argv[2])
