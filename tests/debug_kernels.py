@@ -49,9 +49,9 @@ def test_sends_that_end_early_leave_nothing_under_kasan(copy):
     assert debug_vm("um-debug", GUEST, "end", "DEVICE", disk=copy).startswith("end: ")
 
 
-def test_failing_allocations_give_an_error_or_the_same_stream(copy):
-    # Upstream says so when an inode cannot be read for want of memory, and UML when a page fault fails.
-    said = debug_vm("um-debug", GUEST, "faults", "DEVICE", "200", disk=copy, expect=r"-ENOMEM|-12\b")
+def test_failing_allocations_and_reads_give_an_error_or_the_same_stream(copy):
+    # Upstream says so when an inode cannot be read for want of memory, and UML when a page fault fails; vmalloc() shows where.
+    said = debug_vm("um-debug", GUEST, "faults", "DEVICE", "400", disk=copy, expect=r"-ENOMEM|-12\b|BTRFS (error|critical)|Call Trace")
     print(said)
     outcomes = json.loads(said.splitlines()[0])
     assert min(outcomes.values()) > 10
@@ -65,6 +65,7 @@ def test_results_stay_the_same_during_balances_and_snapshots(flavour, seconds):
     disk.unlink()
 
 
-@pytest.mark.parametrize("numbers, flavours", [(range(150, 4000), ("um-rust",)), (range(4000, 5000), ("um-verify", "um-debug"))])
-def test_broken_images_give_the_same(numbers, flavours):
-    compare_broken(numbers, *flavours)
+@pytest.mark.parametrize("flavour, numbers", [("um-rust", range(150, 4000)), ("um-verify", range(4000, 5000))])
+def test_broken_images_give_the_same(flavour, numbers):
+    # Not with CONFIG_BTRFS_DEBUG, whose assertions take what is on disk to be right.
+    compare_broken(numbers, flavour)

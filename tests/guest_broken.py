@@ -8,7 +8,6 @@ which are the same whenever they are made. DEVICE is left as it was.
 
 import ctypes
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -25,12 +24,10 @@ K = 1024
 MNT = "/mnt/fs"
 NODESIZE = 4096
 MS_RDONLY = 1
-# struct btrfs_ioctl_send_args: stream, number and address of clone sources, parent, flags, version.
-SEND_ARGS = struct.Struct("=qQQQQL28x")
-BTRFS_IOC_SEND = 0x40489426
-BTRFS_SEND_FLAG_VERSION = 8
-BTRFS_SEND_FLAG_COMPRESSED = 16
 EXTENT_DATA, EXTENT_ITEM, METADATA_ITEM, ROOT_ITEM = 108, 168, 169, 132
+# Where struct btrfs_file_extent_item says how it is compressed, what kind it is, and what it takes on disk.
+COMPRESSION, TYPE, DISK_NUM_BYTES = 16, 20, 29
+REGULAR = 1
 ROOT_TREE, EXTENT_TREE, CHUNK_TREE = 1, 2, 3
 # struct btrfs_header: where its fields are, and their formats.
 HEADER = {"bytenr": (48, "Q"), "flags": (56, "Q"), "generation": (80, "Q"), "owner": (88, "Q"), "nritems": (96, "L"), "level": (100, "B")}
@@ -156,6 +153,16 @@ def change(chance, block, offset, form):
     struct.pack_into("<" + form, block, offset, near(chance, value, 8 * struct.calcsize("<" + form)))
 
 
+def is_too_long(block):
+    """Whether a leaf has a compressed extent that takes more on disk than one can."""
+    for _, (_, kind, _, start, size) in items(block):
+        data = HEADER_SIZE + start
+        if (kind == EXTENT_DATA and size > DISK_NUM_BYTES and data + size <= NODESIZE and block[data + TYPE] == REGULAR
+                and block[data + COMPRESSION] and struct.unpack_from("<Q", block, data + DISK_NUM_BYTES)[0] > 128 * K):
+            return True
+    return False
+
+
 def broken(image, number):
     """A broken block: what was done, where it is, and its content."""
     chance = random.Random(f"broken {number}")
@@ -199,6 +206,8 @@ def broken(image, number):
             change(chance, block, HEADER_SIZE + start + chance.randrange(size), "B")
         else:
             change(chance, block, HEADER_SIZE + start + chance.choice((0, 8, 16, 21, 29, 37, 45, 24, 25, 33)) % (size - 7), "Q")
+    if not field(block, "level") and is_too_long(block):
+        what = "too long compressed extent"
     return what, physical, with_checksum(bytes(block))
 
 
@@ -215,20 +224,6 @@ def mount(device):
         raise OSError(ctypes.get_errno(), "mount")
 
 
-def send(snap, parent, flags):
-    """The checksum of a stream."""
-    sources = (ctypes.c_uint64 * 1)(parent)
-    handle, stream = os.open(f"{MNT}/{snap}", os.O_RDONLY), os.open("/tmp/stream", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-    try:
-        fcntl.ioctl(handle, BTRFS_IOC_SEND, SEND_ARGS.pack(stream, int(parent > 0), ctypes.addressof(sources), parent, flags,
-                                                           2 if flags else 0))
-        with open("/tmp/stream", "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    finally:
-        os.close(handle)
-        os.close(stream)
-
-
 def fiemap(path):
     return hashlib.sha256(json.dumps(guest.fiemap(f"{MNT}/{path}")).encode()).hexdigest()
 
@@ -238,8 +233,8 @@ def outcome(device, parent):
     said = attempt(mount, device)
     if said:
         return [said]
-    flags = BTRFS_SEND_FLAG_VERSION | BTRFS_SEND_FLAG_COMPRESSED
-    results = [attempt(send, "old", 0, 0), attempt(send, "new", parent, 0), attempt(send, "new", 0, flags),
+    old, new = f"{MNT}/old", f"{MNT}/new"
+    results = [attempt(guest.send_directly, old), attempt(guest.send_directly, new, parent), attempt(guest.send_directly, new, 0, True),
                *(attempt(fiemap, f"{snap}/{name}") for snap in ("old", "files") for name in ("pieces", "copy", "packed"))]
     if guest.libc.umount2(MNT.encode(), 0):
         raise OSError(ctypes.get_errno(), "umount")
@@ -251,7 +246,7 @@ def run(device, first, last, output):
     Path(MNT).mkdir(exist_ok=True)
     image = Image(device)
     top = guest.mount(device, MNT, "ro")
-    parent = int(re.search(r"Subvolume ID:\s+(\d+)", guest.run("btrfs", "subvolume", "show", top / "old"))[1])
+    parent = guest.subvolume_id(top / "old")
     guest.umount(MNT)
     kmsg = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     os.lseek(kmsg, 0, os.SEEK_END)

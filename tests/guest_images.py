@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """The part of the whole-kernel tests that runs in the guest: make, read, receive or churn an image."""
 
+import contextlib
 import ctypes
+import errno
 import hashlib
 import json
 import os
@@ -443,30 +445,52 @@ def end(device):
 
 
 def faults(device, turns):
-    """Send while allocations fail at random: the stream is right, or the send fails, and nothing else happens."""
-    top = guest.mount(device, MNT, "ro")
-    jobs = [(snap, parent, options) for snap, parent in SENDS if snap.startswith("small") for options in ([], ["--proto", "2", "--compressed-data"])]
-    wanted = [guest.send(top / snap, parent and top / parent, options)[0] for snap, parent, options in jobs]
+    """Send while allocations or reads fail at random: the stream is right, or the send fails, and nothing else happens."""
+    debugfs, size = Path("/sys/kernel/debug"), int(guest.sysfs(device, "size"))
+    # What fails, and how to have one in so many do it; 0 is none.
+    kinds = {"failslab": lambda one_in: allocations("failslab", one_in), "fail_page_alloc": lambda one_in: allocations("fail_page_alloc", one_in),
+             "disk": lambda one_in: table(f"flakey {device} 0 0 1 2 random_read_corrupt {10**9 // one_in}" if one_in else f"linear {device} 0")}
+
+    def allocations(kind, one_in):
+        (debugfs / kind / "interval").write_text(str(one_in or 1))
+        (debugfs / kind / "probability").write_text("100" if one_in else "0")
+
+    def table(target):
+        guest.run("dmsetup", "reload", "faulty", "--readonly", "--table", f"0 {size} {target}")
+        guest.run("dmsetup", "resume", "--noudevsync", "faulty")
+
+    guest.run("dmsetup", "create", "faulty", "--noudevsync", "--readonly", "--table", f"0 {size} linear {device} 0")
+    guest.run("dmsetup", "mknodes")
     for kind in ("failslab", "fail_page_alloc"):
-        where = Path("/sys/kernel/debug") / kind
         for name, value in (("task-filter", "Y"), ("verbose", "0"), ("times", "-1"), ("ignore-gfp-wait", "N")):
-            (where / name).write_text(value)
-    chance, outcomes = random.Random(6), {"the same": 0, "failed": 0}
+            (debugfs / kind / name).write_text(value)
+    top = guest.mount("/dev/mapper/faulty", MNT, "ro")
+    jobs = [(top / snap, guest.subvolume_id(top / parent) if parent else 0, encoded)
+            for snap, parent in SENDS if snap.startswith("small") for encoded in (False, True)]
+    wanted = [guest.send_directly(*job) for job in jobs]
+    make_it_fail = os.open("/proc/self/make-it-fail", os.O_RDWR)
+
+    @contextlib.contextmanager
+    def failing():
+        os.pwrite(make_it_fail, b"1", 0)
+        try:
+            yield
+        finally:
+            os.pwrite(make_it_fail, b"0", 0)
+
+    chance, outcomes = random.Random(6), {}
     for _ in range(int(turns)):
-        number = chance.randrange(len(jobs))
-        snap, parent, options = jobs[number]
-        where = Path("/sys/kernel/debug") / chance.choice(("failslab", "fail_page_alloc"))
-        # How many allocations there are to one that fails.
-        (where / "interval").write_text(str(chance.choice((100, 1000, 10_000, 100_000))))
-        (where / "probability").write_text("100")
+        number, kind = chance.randrange(len(jobs)), chance.choice(list(kinds))
         guest.drop_caches()
-        command = ["btrfs", "-q", "send", *options, "-f", "/tmp/stream", *(["-p", top / parent] if parent else []), top / snap]
-        # Only the kernel's part is to fail, so not before the program runs.
-        result = subprocess.run(["sh", "-c", 'echo 1 >/proc/self/make-it-fail; exec "$@"', "sh", *command], stderr=subprocess.PIPE, text=True)
-        (where / "probability").write_text("0")
-        if result.returncode == 0 and hashlib.sha256(Path("/tmp/stream").read_bytes()).hexdigest() != wanted[number]:
-            sys.exit(f"{jobs[number]}: another stream, and no error")
-        outcomes["failed" if result.returncode else "the same"] += 1
+        kinds[kind](chance.choice((10, 100, 1000, 10_000) if kind == "disk" else (100, 1000, 10_000, 100_000)))
+        try:
+            if guest.send_directly(*jobs[number], failing()) != wanted[number]:
+                sys.exit(f"{jobs[number]}: another stream, and no error")
+            outcome = "the same"
+        except OSError as error:
+            outcome = errno.errorcode[error.errno]
+        kinds[kind](0)
+        outcomes[f"{kind}: {outcome}"] = outcomes.get(f"{kind}: {outcome}", 0) + 1
     print(json.dumps(outcomes))
     guest.umount(MNT)
 
