@@ -64,8 +64,8 @@ def field(block, name):
 def items(block):
     """What a node has pointers to, or a leaf has: (where it is, its fields)."""
     form = KEY_PTR if field(block, "level") else ITEM
-    return [(where, form.unpack_from(block, where))
-            for where in range(HEADER_SIZE, HEADER_SIZE + field(block, "nritems") * form.size, form.size)]
+    end = min(HEADER_SIZE + field(block, "nritems") * form.size, NODESIZE - form.size + 1)
+    return [(where, form.unpack_from(block, where)) for where in range(HEADER_SIZE, end, form.size)]
 
 
 def make(device):
@@ -74,7 +74,8 @@ def make(device):
     # One copy of all metadata, so that none can stand in for another.
     guest.mkfs(device, "-n", str(NODESIZE), "-m", "single", "-d", "single")
     top = guest.mount(device, MNT, "max_inline=2048,commit=1000")
-    root = Path(guest.run("btrfs", "subvolume", "create", top / "files") and top / "files")
+    root = top / "files"
+    guest.run("btrfs", "subvolume", "create", root)
     for number in range(300):
         (root / f"file{number}").write_bytes(chance.randbytes(chance.choice((0, 50, 1500, 9 * K))))
     for number in range(30):
