@@ -31,7 +31,7 @@ check:			## Run all tests
 	@$(ENV) $(PYTEST) tests
 
 check-debug:		## Run tests in kernels with KASAN, kmemleak, lockdep and injected faults
-	@$(ENV) scripts/build $(UM) um-debug x86_64-debug
+	@$(ENV) scripts/build $(UM) um-debug um-debug-verify x86_64-debug
 	@$(ENV) $(PYTEST) tests/debug_kernels.py
 
 kernels:		## Build the UML kernels: C, Rust, and both compared with each other

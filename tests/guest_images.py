@@ -485,7 +485,7 @@ def faults(device, turns):
         kinds[kind](chance.choice((10, 100, 1000, 10_000) if kind == "disk" else (100, 1000, 10_000, 100_000)))
         try:
             if guest.send_directly(*jobs[number], failing()) != wanted[number]:
-                sys.exit(f"{jobs[number]}: another stream, and no error")
+                sys.exit(f"{jobs[number]}, {kind}: another stream, and no error")
             outcome = "the same"
         except OSError as error:
             outcome = errno.errorcode[error.errno]
