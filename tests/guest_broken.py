@@ -154,12 +154,12 @@ def change(chance, block, offset, form):
     struct.pack_into("<" + form, block, offset, near(chance, value, 8 * struct.calcsize("<" + form)))
 
 
-def is_too_long(block):
-    """Whether a leaf has a compressed extent that takes more on disk than one can."""
+def is_impossible(block):
+    """Whether a leaf has a compressed extent that takes nothing on disk, or more than one can."""
     for _, (_, kind, _, start, size) in items(block):
         data = HEADER_SIZE + start
         if (kind == EXTENT_DATA and size > DISK_NUM_BYTES and data + size <= NODESIZE and block[data + TYPE] == REGULAR
-                and block[data + COMPRESSION] and struct.unpack_from("<Q", block, data + DISK_NUM_BYTES)[0] > 128 * K):
+                and block[data + COMPRESSION] and not 0 < struct.unpack_from("<Q", block, data + DISK_NUM_BYTES)[0] <= 128 * K):
             return True
     return False
 
@@ -207,8 +207,8 @@ def broken(image, number):
             change(chance, block, HEADER_SIZE + start + chance.randrange(size), "B")
         else:
             change(chance, block, HEADER_SIZE + start + chance.choice((0, 8, 16, 21, 29, 37, 45, 24, 25, 33)) % (size - 7), "Q")
-    if not field(block, "level") and is_too_long(block):
-        what = "too long compressed extent"
+    if not field(block, "level") and is_impossible(block):
+        what = "impossible compressed extent"
     return what, physical, with_checksum(bytes(block))
 
 

@@ -164,10 +164,10 @@ def are_alike(what, one, other):
     """Whether two kernels say the same of a broken image.
 
     Whether a bad pointer gives EIO or EUCLEAN depends on what is in memory. The owner of a block is not looked at when it is read
-    ahead. Whether a compressed extent can be read that is longer than any depends on where pages are in memory.
+    ahead. What is read of a compressed extent whose length none can have depends on where pages are in memory, and what was in them.
     """
     errors = {"EIO", "EUCLEAN"} | ({"as before"} if what.startswith("owner") else set())
-    return (what == "too long compressed extent"
+    return (what == "impossible compressed extent"
             or len(one) == len(other) and all(left == right or {left, right} <= errors for left, right in zip(one, other)))
 
 
