@@ -7,6 +7,7 @@ What is on DEVICE is lost.
 
 import errno
 import fcntl
+import functools
 import os
 import struct
 import sys
@@ -14,10 +15,11 @@ import time
 from pathlib import Path
 
 import guest_broken
-from guest_broken import EXTENT_DATA, HEADER_SIZE, MNT, Image, field, items, with_checksum
+from guest_broken import BLOCKPTR, DISK_NUM_BYTES, EXTENT_DATA, HEADER_SIZE, MNT, Image, attempt, field, items, with_checksum
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 import guest
+import guest_images
 
 K = 1024
 BTRFS_IOC_TREE_SEARCH = 0xD0009411
@@ -46,7 +48,7 @@ def zero_disk_num_bytes(device):
     where, block = next((physical, bytearray(block)) for physical, block in image.blocks.items()
                         if not field(block, "level") and any(entry[1] == EXTENT_DATA for _, entry in items(block)))
     extents = [entry for _, entry in items(block) if entry[1] == EXTENT_DATA]
-    struct.pack_into("<Q", block, HEADER_SIZE + extents[len(extents) // 2][3] + 29, 0)
+    struct.pack_into("<Q", block, HEADER_SIZE + extents[len(extents) // 2][3] + DISK_NUM_BYTES, 0)
     image.write(where, with_checksum(bytes(block)))
     guest.mount(device, MNT, "ro")
     print(f"read {len(path.read_bytes())} bytes")
@@ -78,7 +80,7 @@ def unverified_wait(device):
                         if field(block, "owner") == FS_TREE and field(block, "level") == 1)
     inodes = [(place, entry) for place, entry in items(block) if entry[0] > 300]
     (wrong, (wrong_inode, *_)), (_, (right_inode, _, _, bytenr, generation)) = inodes[0], inodes[len(inodes) // 2]
-    struct.pack_into("<QQ", block, wrong + 17, bytenr, generation)
+    struct.pack_into("<QQ", block, wrong + BLOCKPTR, bytenr, generation)
     image.write(where, with_checksum(bytes(block)))
     device = guest.delayed(device, 500)
     for what, pause in (("by itself", None), ("while it is read", 0.1), ("once it is in memory", 2)):
@@ -119,6 +121,32 @@ def utimes_of_another(device):
         print(guest.run("btrfs", "receive", "-f", "/tmp/stream", top / "received"))
 
 
+def lost_mkfile(device):
+    """Send a file while one allocation fails, each in turn; this needs a kernel with fault injection."""
+    top = make(device)
+    guest.run("btrfs", "subvolume", "create", top / "files")
+    (top / "files/file").touch()
+    guest.run("btrfs", "property", "set", top / "files", "ro", "true")
+    guest_images.set_up_faults()
+
+    def commands():
+        return set(guest.run("btrfs", "receive", "--dump", "-f", "/tmp/stream").splitlines())
+
+    send = functools.partial(guest.send_directly, top / "files")
+    whole, outcomes = send(), {}
+    whole_commands = commands()
+    for number in range(guest_images.count_faults(send)):
+        outcome = attempt(functools.partial(send, around=guest_images.failing("fail-nth", number + 1)))
+        if outcome == whole:
+            outcome = "the same"
+        elif outcome not in errno.errorcode.values():
+            lost = whole_commands - commands()
+            outcome = f"without {', '.join(lost)}" if lost else "other utimes"
+        outcomes[outcome] = outcomes.get(outcome, 0) + 1
+    for outcome, count in outcomes.items():
+        print(f"{count} {outcome}")
+
+
 if __name__ == "__main__":
-    {"zero_disk_num_bytes": zero_disk_num_bytes, "unverified_wait": unverified_wait,
-     "utimes_of_another": utimes_of_another}[sys.argv[1]](sys.argv[2])
+    {"zero_disk_num_bytes": zero_disk_num_bytes, "unverified_wait": unverified_wait, "utimes_of_another": utimes_of_another,
+     "lost_mkfile": lost_mkfile}[sys.argv[1]](sys.argv[2])
