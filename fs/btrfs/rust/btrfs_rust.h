@@ -178,6 +178,20 @@ void btrfs_rust_share_block(const struct btrfs_rust_share_cache *cache, int leve
 			    struct btrfs_rust_share_block *block);
 #endif
 
+/* The state of lru.rs, with a pointer for each key. */
+struct btrfs_rust_lru {
+	unsigned long state[10];
+};
+
+/* lru.rs; an entry is never NULL. */
+void btrfs_rust_lru_init(struct btrfs_rust_lru *lru);
+void btrfs_rust_lru_destroy(struct btrfs_rust_lru *lru);
+void *btrfs_rust_lru_lookup(struct btrfs_rust_lru *lru, u64 key, u64 gen);
+int btrfs_rust_lru_store(struct btrfs_rust_lru *lru, u64 key, u64 gen, void *entry, u32 max_size,
+			 void **removed);
+void *btrfs_rust_lru_remove(struct btrfs_rust_lru *lru, u64 key, u64 gen);
+void *btrfs_rust_lru_remove_oldest(struct btrfs_rust_lru *lru);
+
 /* The state of send_utimes.rs. */
 struct btrfs_rust_dir_utimes {
 	unsigned long state[10];

@@ -12,12 +12,18 @@ use core::{
 };
 
 use kernel::{
-    ffi::c_int,
+    ffi::{
+        c_int,
+        c_void, //
+    },
     prelude::*, //
 };
 
 use crate::{
-    lru::Key,
+    lru::{
+        Key,
+        Lru, //
+    },
     reada::{
         self,
         Mode,
@@ -92,6 +98,12 @@ check_prototypes!(
     btrfs_rust_share_end_many_paths,
     btrfs_rust_share_prev_extent,
     btrfs_rust_share_add_prev_extent,
+    btrfs_rust_lru_init,
+    btrfs_rust_lru_destroy,
+    btrfs_rust_lru_lookup,
+    btrfs_rust_lru_store,
+    btrfs_rust_lru_remove,
+    btrfs_rust_lru_remove_oldest,
     btrfs_rust_dir_utimes_init,
     btrfs_rust_dir_utimes_destroy,
     btrfs_rust_dir_utimes_cache,
@@ -115,6 +127,8 @@ const _: () = assert!(size_of::<DataWalk>() <= size_of::<bindings::btrfs_rust_da
 const _: () = assert!(align_of::<DataWalk>() <= align_of::<bindings::btrfs_rust_data>());
 const _: () = assert!(size_of::<ShareCache>() <= size_of::<bindings::btrfs_rust_share_cache>());
 const _: () = assert!(align_of::<ShareCache>() <= align_of::<bindings::btrfs_rust_share_cache>());
+const _: () = assert!(size_of::<Entries>() <= size_of::<bindings::btrfs_rust_lru>());
+const _: () = assert!(align_of::<Entries>() <= align_of::<bindings::btrfs_rust_lru>());
 const _: () = assert!(size_of::<DirUtimes>() <= size_of::<bindings::btrfs_rust_dir_utimes>());
 const _: () = assert!(align_of::<DirUtimes>() <= align_of::<bindings::btrfs_rust_dir_utimes>());
 
@@ -921,6 +935,122 @@ impl From<bindings::btrfs_rust_dir> for Key {
             generation: dir.gen,
         }
     }
+}
+
+/// What C has a `struct btrfs_lru_cache` for. Its entries are C's, which allocates and frees them.
+type Entries = Lru<NonNull<c_void>>;
+
+/// What C gets: the pointer, or null.
+fn or_null(entry: Option<NonNull<c_void>>) -> *mut c_void {
+    entry.map_or(core::ptr::null_mut(), NonNull::as_ptr)
+}
+
+/// Makes an empty cache.
+///
+/// # Safety
+///
+/// `lru` must be valid for writing.
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_lru_init(lru: *mut bindings::btrfs_rust_lru) {
+    // SAFETY: By the safety requirements, and the storage is large enough as checked above.
+    unsafe { lru.cast::<Entries>().write(Lru::new()) };
+}
+
+/// Frees what a cache has allocated, which leaves alone what its entries point to.
+///
+/// # Safety
+///
+/// `lru` must be a cache that [`btrfs_rust_lru_init`] has made, the caller's alone, and not be used
+/// again.
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_lru_destroy(lru: *mut bindings::btrfs_rust_lru) {
+    // SAFETY: By the safety requirements.
+    unsafe { lru.cast::<Entries>().drop_in_place() };
+}
+
+/// Finds an entry, which is then the most recently used one, or returns null.
+///
+/// # Safety
+///
+/// `lru` must be a cache that [`btrfs_rust_lru_init`] has made, and the caller's alone.
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_lru_lookup(
+    lru: *mut bindings::btrfs_rust_lru,
+    key: u64,
+    gen: u64,
+) -> *mut c_void {
+    // SAFETY: By the safety requirements.
+    let lru = unsafe { &mut *lru.cast::<Entries>() };
+    or_null(lru.touch(Key {
+        ino: key,
+        generation: gen,
+    }))
+}
+
+/// Adds an entry: 0, -EEXIST if the key is there, or -ENOMEM. If there are `max_size` already, the
+/// least recently used one goes, which `removed` is set to; it is null if none does. May sleep.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_lru_lookup`]; `removed` must be valid for writing.
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_lru_store(
+    lru: *mut bindings::btrfs_rust_lru,
+    key: u64,
+    gen: u64,
+    entry: *mut c_void,
+    max_size: u32,
+    removed: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: By the safety requirements.
+    let lru = unsafe { &mut *lru.cast::<Entries>() };
+    let stored = NonNull::new(entry).ok_or(EINVAL).and_then(|entry| {
+        lru.store(
+            Key {
+                ino: key,
+                generation: gen,
+            },
+            entry,
+            max_size as usize,
+            GFP_KERNEL,
+        )
+    });
+    // SAFETY: By the safety requirements.
+    unsafe { removed.write(or_null(stored.unwrap_or(None))) };
+    stored.map_or_else(Error::to_errno, |_| 0)
+}
+
+/// Removes an entry and returns it, or null if it is not there.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_lru_lookup`].
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_lru_remove(
+    lru: *mut bindings::btrfs_rust_lru,
+    key: u64,
+    gen: u64,
+) -> *mut c_void {
+    // SAFETY: By the safety requirements.
+    let lru = unsafe { &mut *lru.cast::<Entries>() };
+    or_null(lru.remove(Key {
+        ino: key,
+        generation: gen,
+    }))
+}
+
+/// Removes the least recently used entry and returns it, or null if there is none.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_lru_lookup`].
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_lru_remove_oldest(
+    lru: *mut bindings::btrfs_rust_lru,
+) -> *mut c_void {
+    // SAFETY: By the safety requirements.
+    let lru = unsafe { &mut *lru.cast::<Entries>() };
+    or_null(lru.oldest().and_then(|oldest| lru.remove(oldest)))
 }
 
 /// Makes an empty cache.

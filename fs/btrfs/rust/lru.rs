@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A set of keys in least recently used order.
+//! Keys in least recently used order, each with a value if need be.
 //!
 //! It takes the place of `lru_cache.c`. The entries live in one slab, linked by index instead of
-//! by pointer, under a hash table of as many buckets as the slab has room for: 36 bytes per entry.
-//! It allocates with the first entry, and then only when there are twice as many as ever before.
+//! by pointer, under a hash table of as many buckets as the slab has room for: 36 bytes per entry
+//! without a value. It allocates with the first entry, and then only when there are twice as many
+//! as ever before.
 
 use kernel::{
     alloc::{
@@ -37,8 +38,9 @@ impl Key {
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct Entry<V> {
     key: Key,
+    value: V,
     /// The neighbour that was used after this one, or [`NIL`].
     newer: u32,
     /// The neighbour that was used before this one, or [`NIL`].
@@ -47,11 +49,11 @@ struct Entry {
     next: u32,
 }
 
-/// What an entry takes, in bytes, its bucket included.
+/// What an entry without a value takes, in bytes, its bucket included.
 #[cfg(any(CONFIG_BTRFS_RUST_KUNIT_TEST, CONFIG_BTRFS_RUST_KUNIT_BENCH))]
-pub(crate) const ENTRY_SIZE: usize = size_of::<Entry>() + size_of::<u32>();
+pub(crate) const ENTRY_SIZE: usize = size_of::<Entry<()>>() + size_of::<u32>();
 
-/// A set of [`Key`]s in least recently used order, the `struct btrfs_lru_cache` of upstream.
+/// [`Key`]s in least recently used order, the `struct btrfs_lru_cache` of upstream.
 ///
 /// # Invariants
 ///
@@ -60,8 +62,8 @@ pub(crate) const ENTRY_SIZE: usize = size_of::<Entry>() + size_of::<u32>();
 /// - Every entry is either on the free list, or on the recency list and on the list of the bucket
 ///   that its key hashes to.
 /// - `buckets` is empty, or has a power of two of elements and `entries` has room for as many.
-pub(crate) struct Lru {
-    entries: KVVec<Entry>,
+pub(crate) struct Lru<V = ()> {
+    entries: KVVec<Entry<V>>,
     buckets: KVVec<u32>,
     newest: u32,
     oldest: u32,
@@ -69,8 +71,8 @@ pub(crate) struct Lru {
     len: usize,
 }
 
-impl Lru {
-    /// Makes an empty set, without allocating.
+impl<V: Copy> Lru<V> {
+    /// Makes an empty one, without allocating.
     pub(crate) const fn new() -> Self {
         // INVARIANT: There are no entries and no buckets, and all links are `NIL`.
         Self {
@@ -102,38 +104,64 @@ impl Lru {
             .map(|entry| entry.key)
     }
 
-    /// Makes `key` the most recently used one if it is there, and says whether it is;
+    /// Makes `key` the most recently used one if it is there, and returns its value;
     /// `btrfs_lru_cache_lookup()`.
-    pub(crate) fn touch(&mut self, key: Key) -> bool {
+    pub(crate) fn touch(&mut self, key: Key) -> Option<V> {
         let found = self.find(key);
         if found == NIL {
-            return false;
+            return None;
         }
         if found != self.newest {
             self.unlink(found);
             self.link_newest(found);
         }
-        true
+        Some(self.entries[found as usize].value)
     }
 
-    /// Adds `key`, which must not be there yet, as the most recently used one;
-    /// `btrfs_lru_cache_store()`.
+    /// Adds `key`, which must not be there yet, as the most recently used one.
     ///
     /// # Errors
     ///
     /// [`AllocError`] if there is no room and none can be allocated; nothing has changed then.
-    pub(crate) fn insert(&mut self, key: Key, flags: Flags) -> Result<(), AllocError> {
+    pub(crate) fn insert(&mut self, key: Key, value: V, flags: Flags) -> Result<(), AllocError> {
         if self.len == self.buckets.len() {
             self.grow(flags)?;
         }
-        self.insert_within_capacity(key)
+        self.insert_within_capacity(key, value)
     }
 
-    /// Removes `key`; `btrfs_lru_cache_remove()`.
-    pub(crate) fn remove(&mut self, key: Key) {
+    /// Adds `key` as the most recently used one and, if there are `max` already, removes the least
+    /// recently used one, whose value it returns; `btrfs_lru_cache_store()`. A `max` of 0 is none.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` if `key` is there, `ENOMEM` if there is no room and none can be allocated; nothing
+    /// has changed then.
+    pub(crate) fn store(
+        &mut self,
+        key: Key,
+        value: V,
+        max: usize,
+        flags: Flags,
+    ) -> Result<Option<V>> {
+        if self.find(key) != NIL {
+            return Err(EEXIST);
+        }
+        let is_full = max > 0 && self.len == max;
+        // What is removed leaves the room that the new one needs.
+        let removed = self
+            .oldest()
+            .filter(|_| is_full)
+            .and_then(|oldest| self.remove(oldest));
+        self.insert(key, value, flags)?;
+        Ok(removed)
+    }
+
+    /// Removes `key`, and returns its value if it was there; `btrfs_lru_cache_remove()`.
+    pub(crate) fn remove(&mut self, key: Key) -> Option<V> {
         let found = self.find(key);
         if found == NIL {
-            return;
+            return None;
         }
         self.unlink(found);
         self.unhash(found);
@@ -141,11 +169,13 @@ impl Lru {
         self.entries[found as usize].next = self.free;
         self.free = found;
         self.len -= 1;
+        Some(self.entries[found as usize].value)
     }
 
-    fn insert_within_capacity(&mut self, key: Key) -> Result<(), AllocError> {
+    fn insert_within_capacity(&mut self, key: Key, value: V) -> Result<(), AllocError> {
         let unlinked = Entry {
             key,
+            value,
             newer: NIL,
             older: NIL,
             next: NIL,
@@ -263,7 +293,7 @@ mod tests {
     fn filled(count: u64) -> Result<Lru> {
         let mut lru = Lru::new();
         for ino in 0..count {
-            lru.insert(key(ino), GFP_KERNEL)?;
+            lru.insert(key(ino), (), GFP_KERNEL)?;
         }
         Ok(lru)
     }
@@ -288,9 +318,9 @@ mod tests {
 
     #[test]
     fn empty_cache_has_no_keys_and_no_memory() {
-        let mut lru = Lru::new();
+        let mut lru: Lru = Lru::new();
         lru.remove(key(1));
-        assert!(!lru.touch(key(1)));
+        assert!(lru.touch(key(1)).is_none());
         assert_eq!(lru.len(), 0);
         assert_eq!(lru.oldest(), None);
         assert_eq!(lru.newest(), None);
@@ -304,11 +334,11 @@ mod tests {
             generation: 8,
         };
         let mut lru = filled(2)?;
-        assert!(!lru.touch(other));
-        lru.insert(other, GFP_KERNEL)?;
+        assert!(lru.touch(other).is_none());
+        lru.insert(other, (), GFP_KERNEL)?;
         lru.remove(key(1));
-        assert!(lru.touch(other));
-        assert!(!lru.touch(key(1)));
+        assert!(lru.touch(other).is_some());
+        assert!(lru.touch(key(1)).is_none());
         Ok(())
     }
 
@@ -317,7 +347,7 @@ mod tests {
         // From each of the three kinds of place: oldest, middle, newest.
         for ino in 0..3 {
             let mut lru = filled(3)?;
-            assert!(lru.touch(key(ino)));
+            assert!(lru.touch(key(ino)).is_some());
             assert_eq!(lru.newest(), Some(key(ino)));
             assert_eq!(order(&lru)?.len(), 3);
         }
@@ -329,7 +359,7 @@ mod tests {
         for ino in 0..3 {
             let mut lru = filled(3)?;
             lru.remove(key(ino));
-            assert!(!lru.touch(key(ino)));
+            assert!(lru.touch(key(ino)).is_none());
             assert_eq!(order(&lru)?.len(), 2);
         }
         Ok(())
@@ -340,7 +370,7 @@ mod tests {
         let mut lru = filled(64)?;
         let (entries, buckets) = (lru.entries.as_ptr(), lru.buckets.as_ptr());
         for ino in 64..100_000 {
-            lru.insert(key(ino), GFP_KERNEL)?;
+            lru.insert(key(ino), (), GFP_KERNEL)?;
             lru.remove(key(ino - 64));
         }
         assert!(lru.entries.as_ptr() == entries && lru.buckets.as_ptr() == buckets);
@@ -357,11 +387,48 @@ mod tests {
     #[test]
     fn full_cache_refuses_and_is_left_as_it_was() -> Result {
         let mut lru = filled(MIN_CAPACITY as u64)?;
-        assert!(lru.insert_within_capacity(key(1000)).is_err());
-        assert!(!lru.touch(key(1000)));
+        assert!(lru.insert_within_capacity(key(1000), ()).is_err());
+        assert!(lru.touch(key(1000)).is_none());
         assert_eq!(order(&lru)?.len(), MIN_CAPACITY);
-        lru.insert(key(1000), GFP_KERNEL)?;
+        lru.insert(key(1000), (), GFP_KERNEL)?;
         assert_eq!(order(&lru)?.len(), MIN_CAPACITY + 1);
+        Ok(())
+    }
+
+    #[test]
+    fn full_cache_stores_in_place_of_the_oldest() -> Result {
+        let mut lru = Lru::new();
+        for ino in 0..3 {
+            assert_eq!(lru.store(key(ino), ino * 10, 3, GFP_KERNEL)?, None);
+        }
+        assert_eq!(lru.touch(key(0)), Some(0));
+        assert_eq!(lru.store(key(3), 30, 3, GFP_KERNEL)?, Some(10));
+        assert_eq!(lru.touch(key(1)), None);
+        assert_eq!(lru.touch(key(3)), Some(30));
+        assert_eq!(lru.len(), 3);
+        Ok(())
+    }
+
+    #[test]
+    fn store_of_what_is_there_changes_nothing() -> Result {
+        let mut lru = Lru::new();
+        for ino in 0..2 {
+            lru.store(key(ino), ino, 2, GFP_KERNEL)?;
+        }
+        assert_eq!(lru.store(key(0), 7, 2, GFP_KERNEL), Err(EEXIST));
+        assert_eq!(lru.oldest(), Some(key(0)));
+        assert_eq!(lru.remove(key(0)), Some(0));
+        assert_eq!(lru.remove(key(0)), None);
+        Ok(())
+    }
+
+    #[test]
+    fn without_a_limit_nothing_goes() -> Result {
+        let mut lru = Lru::new();
+        for ino in 0..1000 {
+            assert_eq!(lru.store(key(ino), ino, 0, GFP_KERNEL)?, None);
+        }
+        assert_eq!(lru.touch(key(0)), Some(0));
         Ok(())
     }
 
@@ -381,10 +448,10 @@ mod tests {
             }
             // A phase that mostly adds, then one that mostly removes, and so on.
             if random.below(10) < if step / 2000 % 2 == 0 { 8 } else { 2 } {
-                let found = lru.touch(key);
+                let found = lru.touch(key).is_some();
                 assert_eq!(found, position.is_some());
                 if !found {
-                    lru.insert(key, GFP_KERNEL)?;
+                    lru.insert(key, (), GFP_KERNEL)?;
                 }
                 model.push(key, GFP_KERNEL)?;
             } else {

@@ -40,10 +40,10 @@ impl DirUtimes {
     ///
     /// [`AllocError`] if there is no memory for it; the caller sends the command at once then.
     pub(crate) fn cache(&mut self, dir: Key) -> Result<(), AllocError> {
-        if self.dirs.touch(dir) {
+        if self.dirs.touch(dir).is_some() {
             return Ok(());
         }
-        self.dirs.insert(dir, GFP_KERNEL)
+        self.dirs.insert(dir, (), GFP_KERNEL)
     }
 
     /// The directory to send and [`remove`](Self::remove) next once an inode is finished, if there

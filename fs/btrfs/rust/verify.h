@@ -19,6 +19,9 @@
 #define BTRFS_C_EFFECT(effect, note) (effect)
 #endif
 
+struct btrfs_lru_cache;
+struct btrfs_lru_cache_entry;
+
 enum btrfs_verify_what {
 	BTRFS_VERIFY_READA_SEARCH,
 	BTRFS_VERIFY_READA_MOVE_DOWN,
@@ -28,6 +31,8 @@ enum btrfs_verify_what {
 	BTRFS_VERIFY_SHARE_PREV_EXTENT,
 	BTRFS_VERIFY_UTIMES_CACHE,
 	BTRFS_VERIFY_UTIMES_SEND,
+	BTRFS_VERIFY_LRU,
+	BTRFS_VERIFY_NEXT_EXTENT,
 	BTRFS_VERIFY_NR,
 };
 
@@ -50,6 +55,11 @@ void btrfs_verify_reada(enum btrfs_verify_what what, const struct btrfs_rust_rea
 void btrfs_verify_note_reada(struct btrfs_rust_reada *selected, int slot);
 void btrfs_verify_note_search(const struct btrfs_path *path, int slot);
 int btrfs_verify_note_utimes(struct btrfs_verify_utimes *sent, u64 ino, u64 gen);
+void btrfs_verify_lru_lookup(struct btrfs_lru_cache *cache, u64 key, u64 gen,
+			     const struct btrfs_lru_cache_entry *found);
+void btrfs_verify_lru_store(struct btrfs_lru_cache *cache, struct btrfs_lru_cache_entry *entry);
+void btrfs_verify_lru_remove(struct btrfs_lru_cache *cache,
+			     const struct btrfs_lru_cache_entry *entry);
 int btrfs_verify_init(void);
 void btrfs_verify_exit(void);
 
