@@ -33,6 +33,8 @@ ROOT_TREE, EXTENT_TREE, CHUNK_TREE = 1, 2, 3
 HEADER = {"bytenr": (48, "Q"), "flags": (56, "Q"), "generation": (80, "Q"), "owner": (88, "Q"), "nritems": (96, "L"), "level": (100, "B")}
 HEADER_SIZE = 101
 KEY_PTR = struct.Struct("<QBQQQ")
+# Where struct btrfs_key_ptr has blockptr and generation, and struct btrfs_item offset and size: after the key.
+BLOCKPTR = ITEM_OFFSET = 17
 ITEM = struct.Struct("<QBQLL")
 SPLAT = re.compile(r"WARNING:|BUG:|kernel BUG|Oops|rust_kernel: panicked")
 
@@ -192,17 +194,17 @@ def broken(image, number):
         change(chance, block, *chance.choice(((where, "Q"), (where + 8, "B"), (where + 9, "Q"))))
     elif field(block, "level"):
         if chance.random() < 0.5:
-            change(chance, block, where + 17 + 8 * chance.randrange(2), "Q")
+            change(chance, block, where + BLOCKPTR + 8 * chance.randrange(2), "Q")
         else:
             # To a block that is as it should be, but somewhere else: also to itself, and to one above.
             target = image.blocks[chance.choice(sorted(image.blocks))]
-            struct.pack_into("<QQ", block, where + 17, field(target, "bytenr"), field(target, "generation"))
+            struct.pack_into("<QQ", block, where + BLOCKPTR, field(target, "bytenr"), field(target, "generation"))
     else:
         wanted = [entry for entry in entries if entry[1][1] in (EXTENT_DATA, EXTENT_ITEM, METADATA_ITEM)]
         where, fields = chance.choice(wanted or entries)
         _, _, _, start, size = fields
         if chance.random() < 0.2 or not size:
-            change(chance, block, where + 17 + 4 * chance.randrange(2), "L")
+            change(chance, block, where + ITEM_OFFSET + 4 * chance.randrange(2), "L")
         elif size < 8 or chance.random() < 0.4:
             change(chance, block, HEADER_SIZE + start + chance.randrange(size), "B")
         else:

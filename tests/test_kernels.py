@@ -12,13 +12,14 @@ from conftest import BUILD, SRC, build, output_of
 
 GUEST = SRC / "tests/guest_images.py"
 BROKEN = SRC / "tests/guest_broken.py"
+UPSTREAM = SRC / "tests/guest_upstream.py"
 FIEMAP_EXTENT_SHARED = 0x2000
 NODESIZES = (4096, 16384, 65536)
 WORK = BUILD / "tests"
 
 
 def vm(flavour, *command, disks, mem="2G", options=()):
-    """Run a part of guest_images.py in a kernel."""
+    """Run a command, mostly a part of guest_images.py, in a kernel."""
     build(flavour)
     options = [*options, *(part for disk in disks for part in ("--disk", disk))]
     return output_of(SRC / "scripts/vm", "--mem", mem, *options, flavour, "--", *command)
@@ -196,6 +197,6 @@ def test_broken_images_give_the_same():
 @pytest.mark.parametrize("defect, expected", [("unverified_wait", "while it is read: EUCLEAN"), ("utimes_of_another", "At snapshot new")])
 def test_defects_of_upstream_are_mended(defect, expected):
     disk = blank("upstream", 160 << 20)
-    assert expected in vm("um-rust", SRC / "tests/guest_upstream.py", defect, "/dev/ubdb", disks=[disk],
+    assert expected in vm("um-rust", UPSTREAM, defect, "/dev/ubdb", disks=[disk],
                           options=["--expect", "BTRFS (critical|error)"])
     disk.unlink()
