@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(3600)
 
 
 def debug_vm(flavour, *command, disk, expect=None, mem="3G"):
-    """Run a part of guest_images.py in a debug kernel."""
+    """Run a command, mostly a part of guest_images.py, in a kernel; DEVICE stands for its disk."""
     build(flavour)
     options = [f"--expect={expect}"] if expect else []
     device = "/dev/ubdb" if flavour.startswith("um-") else "/dev/vda"
@@ -53,20 +53,21 @@ def test_sends_that_end_early_leave_nothing_under_kasan(copy):
     assert debug_vm("um-debug", GUEST, "end", "DEVICE", disk=copy).startswith("end: ")
 
 
-@pytest.mark.parametrize("flavour, turns, fault, error", [("um-debug", 400, "failslab", "ENOMEM"), ("x86_64-debug", 100, "fail_function", "EIO")])
+@pytest.mark.parametrize("flavour, turns, fault, error", [("um-debug", 400, "one allocation", "ENOMEM"), ("x86_64-debug", 60, "fail_function", "EIO")])
 def test_faults_give_an_error_or_the_same(copy, flavour, turns, fault, error):
     # Upstream says so when an inode cannot be read for want of memory, and UML when a page fault fails; vmalloc() shows where.
     said = debug_vm(flavour, GUEST, "faults", "DEVICE", str(turns), disk=copy, expect=r"-ENOMEM|-12\b|BTRFS (error|critical)|Call Trace")
     print(said)
     counts = {tuple(outcome.split(": ")): count for outcome, count in json.loads(said.splitlines()[0]).items()}
     assert all(outcome in ("the same", "EIO") or kind != "disk" and outcome in ("ENOMEM", "other utimes") for kind, outcome in counts), counts
-    for kind, outcome in (("disk", "the same"), ("disk", "EIO"), ("one failure", "the same"), ("one failure", error), (fault, error)):
-        assert counts[kind, outcome] > turns / 50, counts
+    for kind in ("disk", fault):
+        assert min(counts.get((kind, outcome), 0) for outcome in ("the same", error if kind == fault else "EIO")) > turns / 50, counts
 
 
 def test_no_failing_allocation_loses_a_command():
     disk = blank("upstream", 160 << 20)
     said = debug_vm("um-debug", UPSTREAM, "lost_mkfile", "DEVICE", disk=disk, expect="BTRFS error")
+    disk.unlink()
     assert "ENOMEM" in said and "the same" in said and "without" not in said, said
 
 

@@ -27,12 +27,14 @@ import guest
 K = 1024
 MNT = "/mnt/fs"
 FAULTS = Path("/sys/kernel/debug")
-# Of a stream: the size of its header; of a command: length without this header, number, checksum; the number of utimes.
+# Of a stream: the size of its header; of a command: length without this header, number, checksum; the numbers of utimes, and of
+# what else is sent when an inode is finished: xattr (for capabilities), truncate, chmod, chown, fileattr.
 STREAM_HEADER_SIZE = 17
 COMMAND = struct.Struct("<LHL")
 UTIMES = 20
+REPEATED = (13, 17, 18, 19, 24)
 # How kmemleak shows a struct vmap_area, which begins with two page addresses: on UML it does not see the root of their tree.
-VMAP_AREA = re.compile(r"\(size 72\):\n.*\n.*\n +(00 .0 (.. ){3}00 00 00 ){2}")
+VMAP_AREA = re.compile(r"\(size 72\):\n.*\n.*\n +(?!(00 ){8})(00 .0 (.. ){3}00 00 00 ){2}")
 FIDEDUPERANGE = 0xC0189436
 # struct file_dedupe_range with one target: source offset, length, number of targets; target, offset, bytes, status.
 DEDUPE = struct.Struct("=QQH6xqQQl4x")
@@ -459,7 +461,7 @@ def end(device):
 
 @contextlib.contextmanager
 def failing(file, value):
-    """Write `value` to a file in /proc that says what of this task fails, and then that nothing does."""
+    """Write `value` to a file in /proc that says which allocations of this task fail, and then that none does."""
     handle = os.open(f"/proc/thread-self/{file}", os.O_RDWR)
     os.pwrite(handle, b"%d" % value, 0)
     try:
@@ -470,21 +472,26 @@ def failing(file, value):
 
 
 def set_up_faults():
-    """What can fail in this kernel, quietly, and only in those tasks that ask for it."""
+    """What can fail in this kernel, quietly, and allocations only in those tasks that ask for it."""
     kinds = [kind for kind in ("failslab", "fail_page_alloc", "fail_function") if (FAULTS / kind).exists()]
     for kind in kinds:
-        for name, value in (("task-filter", "Y"), ("verbose", "0"), ("times", "-1"), ("probability", "0"), ("ignore-gfp-wait", "N")):
-            if name != "ignore-gfp-wait" or kind != "fail_function":
-                (FAULTS / kind / name).write_text(value)
-    if "fail_function" in kinds:
-        (FAULTS / "fail_function/inject").write_text("btrfs_search_slot")
-        (FAULTS / "fail_function/btrfs_search_slot/retval").write_text(hex(2**64 - errno.EIO))
+        for name, value in (("verbose", "0"), ("times", "-1"), ("probability", "0")):
+            (FAULTS / kind / name).write_text(value)
+        if kind == "fail_function":
+            # Of all tasks: a kprobe does not know in which one it is.
+            (FAULTS / kind / "task-filter").write_text("N")
+            (FAULTS / kind / "inject").write_text("btrfs_search_slot")
+            (FAULTS / kind / "btrfs_search_slot/retval").write_text(hex(2**64 - errno.EIO))
+        else:
+            (FAULTS / kind / "task-filter").write_text("Y")
+            (FAULTS / kind / "ignore-gfp-wait").write_text("N")
     return kinds
 
 
-def count_faults(job):
-    """In how many places something of this task can fail while `job` has the kernel at work."""
+def count_allocations(job):
+    """How many allocations of this task can fail while `job` has the kernel at work, with nothing in memory."""
     left = []
+    guest.drop_caches()
 
     @contextlib.contextmanager
     def counting():
@@ -497,20 +504,23 @@ def count_faults(job):
 
 
 def commands(stream="/tmp/stream"):
-    """What the commands of a stream do: without those that come a second time, and without utimes.
+    """What a stream does: the commands without utimes, and the set of those.
 
     While it is balanced, files may have extents in other places than in the parent snapshot, and send finishes the same inode
-    several times. Without memory to note that utimes are due, it sends some early.
+    several times: what it may say twice is taken once. Without memory to note that utimes are due, it sends some early.
     """
     content = Path(stream).read_bytes()
-    unique, start = {}, STREAM_HEADER_SIZE
+    others, utimes, start = {}, set(), STREAM_HEADER_SIZE
     while start < len(content):
-        length, command, _ = COMMAND.unpack_from(content, start)
+        length, number, _ = COMMAND.unpack_from(content, start)
         end = start + COMMAND.size + length
-        if command != UTIMES:
-            unique[content[start:end]] = None
+        command = content[start:end]
+        if number == UTIMES:
+            utimes.add(command)
+        else:
+            others[command if number in REPEATED else start] = command
         start = end
-    return hashlib.sha256(b"".join(unique)).hexdigest()
+    return hashlib.sha256(b"".join(others.values())).hexdigest(), utimes
 
 
 def fiemap_directly(path, around=contextlib.nullcontext()):
@@ -537,24 +547,25 @@ def faults(device, turns):
 
     guest.run("dmsetup", "create", "faulty", "--noudevsync", "--readonly", "--table", f"0 {size} linear {device} 0")
     guest.run("dmsetup", "mknodes")
-    kinds = [*set_up_faults(), "one failure", "disk"]
+    kinds = ["disk", *set_up_faults()]
+    if "failslab" in kinds:
+        kinds.append("one allocation")
     top = guest.mount("/dev/mapper/faulty", MNT, "ro")
     jobs = [functools.partial(guest.send_directly, top / snap, guest.subvolume_id(top / parent) if parent else 0, encoded)
             for snap, parent in SENDS if snap.startswith("small") for encoded in (False, True)]
     sends = len(jobs)
     jobs += [functools.partial(fiemap_directly, top / name) for name in ("data1/pieces0", "copied/file", "deep/file")]
     wanted = [job() for job in jobs]
-    guest.drop_caches()
-    counts = [count_faults(job) for job in jobs]
+    counts = [count_allocations(job) for job in jobs] if "one allocation" in kinds else []
     chance, outcomes = random.Random(6), {}
     for _ in range(int(turns)):
         number, kind = chance.randrange(len(jobs)), chance.choice(kinds)
-        one_in = chance.choice((10, 100, 1000, 10_000) if kind == "disk" else (100, 1000, 10_000, 100_000))
+        one_in = chance.choice((10, 100, 1000, 10_000) if kind in ("disk", "fail_function") else (100, 1000, 10_000, 100_000))
         around = contextlib.nullcontext()
         guest.drop_caches()
         if kind == "disk":
             table(f"flakey {device} 0 0 1 2 random_read_corrupt {10**9 // one_in}")
-        elif kind == "one failure":
+        elif kind == "one allocation":
             around = failing("fail-nth", chance.randrange(counts[number]) + 1)
         else:
             probability(kind, one_in)
@@ -565,12 +576,13 @@ def faults(device, turns):
             outcome = errno.errorcode[error.errno]
         if kind == "disk":
             table(f"linear {device} 0")
-        elif kind != "one failure":
+        elif kind != "one allocation":
             probability(kind, 0)
         if outcome == "another" and number < sends:
-            found = commands()
+            found, found_utimes = commands()
             jobs[number]()
-            outcome = "other utimes" if found == commands() else outcome
+            right, right_utimes = commands()
+            outcome = "other utimes" if found == right and found_utimes >= right_utimes else outcome
         outcomes[f"{kind}: {outcome}"] = outcomes.get(f"{kind}: {outcome}", 0) + 1
     print(json.dumps(outcomes))
     guest.umount(MNT)
@@ -664,8 +676,11 @@ def stress(device, seconds):
     locks = Path("/proc/lockdep_stats")
     if locks.exists() and not re.search(r"debug_locks:\s+1", locks.read_text()):
         sys.exit("lockdep has switched itself off")
-    reclaimed = sum(int(line.split()[1]) for line in Path("/proc/vmstat").read_text().splitlines() if line.startswith("pgsteal_"))
-    print(f"{rounds} rounds, {log.read_text().strip()} balances, {reclaimed} pages reclaimed")
+    reclaimed = sum(int(line.split()[1]) for line in Path("/proc/vmstat").read_text().splitlines() if line.startswith(("pgsteal_anon ", "pgsteal_file ")))
+    balances = int(log.read_text())
+    if not rounds or not balances:
+        sys.exit("there was no whole balance, or none of the results was looked at again")
+    print(f"{rounds} rounds, {balances} balances, {reclaimed} pages reclaimed")
 
 
 def leaks():

@@ -135,7 +135,7 @@ def lost_mkfile(device):
     send = functools.partial(guest.send_directly, top / "files")
     whole, outcomes = send(), {}
     whole_commands = commands()
-    for number in range(guest_images.count_faults(send)):
+    for number in range(guest_images.count_allocations(send)):
         outcome = attempt(functools.partial(send, around=guest_images.failing("fail-nth", number + 1)))
         if outcome == whole:
             outcome = "the same"

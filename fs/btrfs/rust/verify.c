@@ -83,9 +83,7 @@ int btrfs_verify_note_utimes(struct btrfs_verify_utimes *sent, u64 ino, u64 gen)
 void btrfs_verify_lru_lookup(struct btrfs_lru_cache *cache, u64 key, u64 gen,
 			     const struct btrfs_lru_cache_entry *found)
 {
-	if (cache->cannot_verify)
-		btrfs_verify_skip(BTRFS_VERIFY_LRU);
-	else
+	if (!cache->cannot_verify)
 		btrfs_verify_count(BTRFS_VERIFY_LRU,
 				   btrfs_rust_lru_lookup(&cache->rust, key, gen) == found);
 }
@@ -93,12 +91,22 @@ void btrfs_verify_lru_lookup(struct btrfs_lru_cache *cache, u64 key, u64 gen,
 /* Store what the C cache has stored, before it removes an entry to make room. */
 void btrfs_verify_lru_store(struct btrfs_lru_cache *cache, struct btrfs_lru_cache_entry *entry)
 {
-	const unsigned int nofs = memalloc_nofs_save();
+	const bool is_full = cache->max_size > 0 && cache->size == cache->max_size;
+	unsigned int nofs;
+	int ret;
 
-	if (btrfs_rust_lru_store(&cache->rust, entry->key, entry->gen, entry, cache->max_size,
-				 &cache->rust_removed))
-		cache->cannot_verify = true;
+	if (cache->cannot_verify)
+		return;
+	nofs = memalloc_nofs_save();
+	ret = btrfs_rust_lru_store(&cache->rust, entry->key, entry->gen, entry, cache->max_size,
+				   &cache->rust_removed);
 	memalloc_nofs_restore(nofs);
+	if (ret) {
+		cache->cannot_verify = true;
+		btrfs_verify_skip(BTRFS_VERIFY_LRU);
+	} else {
+		btrfs_verify_count(BTRFS_VERIFY_LRU, !!cache->rust_removed == is_full);
+	}
 }
 
 /* The C cache removes an entry: as asked, or to make room, as the Rust one has already. */

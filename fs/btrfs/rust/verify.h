@@ -5,7 +5,8 @@
 
 /*
  * CONFIG_BTRFS_RUST_VERIFY: the C code that Rust replaces is built too and runs beside it. The C
- * notes what it would do, Rust's decision is carried out, and both are compared here.
+ * notes what it would do, Rust's decision is carried out, and both are compared here. It is the
+ * other way round for LRU caches, whose entries have one owner, and where fiemap takes a short cut.
  */
 
 #include <linux/types.h>
