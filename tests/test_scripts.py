@@ -3,6 +3,7 @@
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import types
@@ -85,3 +86,56 @@ def test_a_kernel_warning_fails_the_run(flavour):
     said = subprocess.run([SRC / "scripts/vm", flavour, "--", "bash", "-c", "echo '<4>WARNING: as a test' >/dev/kmsg"],
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
     assert said.returncode != 0 and "the kernel said 'WARNING:'" in said.stderr
+
+
+# The `check` of an xfstests that is none. The kernel dies in one test, and another has another verdict in the Rust kernel.
+CHECK = """#!/bin/bash
+for test in "${@:2}"; do
+    echo -n "$test  "
+    case $test in
+    btrfs/001) echo " 1s" ;;
+    btrfs/002) busybox poweroff -f ;;
+    btrfs/003) [[ $RESULT_BASE = */um-c ]] && echo " 2s" || echo "- output mismatch (see $RESULT_BASE/btrfs/003.out.bad)" ;;
+    btrfs/004) echo "<4>WARNING: as a test" >/dev/kmsg; echo "_check_dmesg: something found in dmesg (see 004.dmesg)" ;;
+    *) echo "[not run] not here" ;;
+    esac
+done
+echo "Ran: $*"
+"""
+
+
+@pytest.fixture
+def xfstests():
+    """A function that runs scripts/xfstests, with a $BUILD of its own, on something that looks like an installed xfstests."""
+    directory = BUILD / "run-xfstests"
+    for name, text in {"check": CHECK, "ltp/fsstress": "", "tests/btrfs/group.list": "# Made\n\n001 quick send\n002 send\n003 send\n004 send\n",
+                       "tests/generic/group.list": "001 fiemap\n"}.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(text)
+    (directory / "check").chmod(0o755)
+    for flavour in ("um-c", "um-rust"):
+        (directory / flavour).symlink_to(build(flavour).parent)
+    yield lambda *arguments: subprocess.run([SRC / "scripts/xfstests", "--size", "1", directory, *arguments], stdout=subprocess.PIPE, text=True,
+                                            stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env={**os.environ, "BUILD": str(directory)})
+    shutil.rmtree(directory)
+
+
+def test_an_xfstests_that_is_none_is_refused(tmp_path, xfstests):
+    assert "xfstests-dev.git" in refused(SRC / "scripts/xfstests")
+    assert "not an installed xfstests: get https" in refused(SRC / "scripts/xfstests", tmp_path)
+    for arguments, message in ((["send", "fiemep", "btrfs/005"], "no group or test btrfs/005, fiemep"),
+                               (["--kernels", "um-none", "um-c"], "um-none is not built"), (["btrfs/005"], "no group or test btrfs/005"),
+                               (["--size", "1000000"], "needed")):
+        said = xfstests(*arguments)
+        assert said.returncode == 1 and said.stdout == "" and message in said.stderr and said.stderr.count("\n") == 1, said
+
+
+def test_xfstests_shows_what_differs(xfstests):
+    said = xfstests()
+    assert said.returncode == 1 and re.findall(r"btrfs/\d+", said.stdout) == ["btrfs/003"], said
+    verdicts = {"btrfs/001": ("passed", "passed"), "btrfs/002": ("failed: the kernel stopped early",) * 2,
+                "btrfs/003": ("passed", "failed: output mismatch"), "btrfs/004": ("failed: _check_dmesg: something found in dmesg",) * 2,
+                "generic/001": ("not run: not here",) * 2}
+    assert (BUILD / "run-xfstests/xfstests/verdicts").read_text().splitlines() == ["\t".join([test, *verdicts[test]]) for test in verdicts]
+    assert xfstests("btrfs/001", "generic/001").returncode == 0
+    assert "no test passed" in xfstests("fiemap").stderr
