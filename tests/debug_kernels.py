@@ -71,13 +71,13 @@ def test_no_failing_allocation_loses_a_command():
     assert "ENOMEM" in said and "the same" in said and "without" not in said, said
 
 
-@pytest.mark.parametrize("flavour, seconds, mem", [("um-rust", 60, "128M"), ("um-debug", 60, "3G"), ("x86_64-debug", 120, "3G")])
+@pytest.mark.parametrize("flavour, seconds, mem", [("um-rust", 60, "144M"), ("um-debug", 60, "3G"), ("x86_64-debug", 120, "3G")])
 def test_results_stay_the_same_during_balances_and_snapshots(flavour, seconds, mem):
     disk = blank("stress")
     said = debug_vm(flavour, GUEST, "stress", "DEVICE", str(seconds), disk=disk, mem=mem)
     print(said)
-    # The least memory that this can do with, so that there is never enough.
-    assert mem != "128M" or int(re.search(r"(\d+) pages reclaimed", said)[1]) > 10_000
+    # So little memory that pages are reclaimed all the time.
+    assert mem != "144M" or int(re.search(r"(\d+) pages reclaimed", said)[1]) > 10_000
     disk.unlink()
 
 

@@ -504,23 +504,24 @@ def count_allocations(job):
 
 
 def commands(stream="/tmp/stream"):
-    """What a stream does: the commands without utimes, and the set of those.
+    """What a stream does: a digest of its commands without utimes, and the set of those.
 
     While it is balanced, files may have extents in other places than in the parent snapshot, and send finishes the same inode
     several times: what it may say twice is taken once. Without memory to note that utimes are due, it sends some early.
     """
     content = Path(stream).read_bytes()
-    others, utimes, start = {}, set(), STREAM_HEADER_SIZE
+    digest, repeated, utimes, start = hashlib.sha256(), set(), set(), STREAM_HEADER_SIZE
     while start < len(content):
         length, number, _ = COMMAND.unpack_from(content, start)
-        end = start + COMMAND.size + length
-        command = content[start:end]
+        command = content[start:start + COMMAND.size + length]
+        start += len(command)
         if number == UTIMES:
             utimes.add(command)
-        else:
-            others[command if number in REPEATED else start] = command
-        start = end
-    return hashlib.sha256(b"".join(others.values())).hexdigest(), utimes
+        elif command not in repeated:
+            digest.update(command)
+            if number in REPEATED:
+                repeated.add(command)
+    return digest.hexdigest(), utimes
 
 
 def fiemap_directly(path, around=contextlib.nullcontext()):
