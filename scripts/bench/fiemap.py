@@ -35,13 +35,17 @@ def make(device, mebibytes):
 
 
 def fiemap(path):
-    digest = hashlib.sha256()
-    start = time.monotonic()
-    batches = [(count, bytes(buffer[:guest.FIEMAP.size + count * guest.EXTENT.size])) for count, buffer in guest.fiemap_batches(path)]
-    seconds = time.monotonic() - start
-    for _, batch in batches:
-        digest.update(batch)
-    return seconds, {"sha256": digest.hexdigest(), "extents": sum(count for count, _ in batches)}
+    """The time in the kernel: to keep what it says takes memory, and page faults that take as long."""
+    digest, extents, seconds = hashlib.sha256(), 0, 0.0
+    batches = guest.fiemap_batches(path)
+    while True:
+        start = time.monotonic()
+        count, buffer = next(batches, (None, None))
+        seconds += time.monotonic() - start
+        if count is None:
+            return seconds, {"sha256": digest.hexdigest(), "extents": extents}
+        digest.update(memoryview(buffer)[:guest.FIEMAP.size + count * guest.EXTENT.size])
+        extents += count
 
 
 WORKLOAD = guest.Workload(
