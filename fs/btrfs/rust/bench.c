@@ -151,21 +151,16 @@ static u64 rust_share(void *data, u32 count)
 	u64 sum = 0;
 
 	for (u32 i = 0; i < count; i++) {
-		const struct btrfs_rust_share_gens gens = {
-			.last_snapshot = btrfs_root_last_snapshot(&arg->root->root_item),
-			.last_root_drop = btrfs_get_last_root_drop_gen(arg->root->fs_info),
-		};
 		const u32 level = i % 3;
 
-		sum += btrfs_rust_share_lookup(&arg->ctx->share_cache, bytenr_on(level), level,
-					       gens) == 0;
+		sum += btrfs_rust_share_lookup(&arg->ctx->share_cache, bytenr_on(level),
+					       level) == 0;
 	}
 	return sum;
 }
 
 static void bench_share(struct kunit *test)
 {
-	const struct btrfs_rust_share_gens gens = { 0 };
 	struct share_arg arg = {
 		.root = kunit_kzalloc(test, sizeof(*arg.root), GFP_KERNEL),
 		.ctx = btrfs_alloc_backref_share_check_ctx(),
@@ -180,7 +175,7 @@ static void bench_share(struct kunit *test)
 	arg.ctx->use_path_cache = true;
 	for (int level = 0; level < 3; level++) {
 		arg.ctx->path_cache_entries[level].bytenr = bytenr_on(level);
-		btrfs_rust_share_store(&arg.ctx->share_cache, bytenr_on(level), level, false, gens);
+		btrfs_rust_share_store(&arg.ctx->share_cache, bytenr_on(level), level, false);
 	}
 	compare(test, "share lookup", c_share, rust_share, &arg);
 	up_read(&arg.root->fs_info->commit_root_sem);

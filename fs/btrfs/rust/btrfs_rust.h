@@ -146,22 +146,14 @@ bool btrfs_rust_data_csums(struct btrfs_rust_data *data, struct btrfs_root *csum
 
 /* The state of share_cache.rs; all zeroes is an empty cache. */
 struct btrfs_rust_share_cache {
-	u64 state[41];
-};
-
-/* The generations that an answer of the sharedness cache is true for. */
-struct btrfs_rust_share_gens {
-	u64 last_snapshot;
-	u64 last_root_drop;
+	u64 state[33];
 };
 
 /* share_cache.rs: results are 1 for shared, 0 for not shared, -ENOENT for not known. */
-int btrfs_rust_share_lookup(struct btrfs_rust_share_cache *cache, u64 bytenr, int level,
-			    struct btrfs_rust_share_gens now);
+int btrfs_rust_share_lookup(struct btrfs_rust_share_cache *cache, u64 bytenr, int level);
 void btrfs_rust_share_store(struct btrfs_rust_share_cache *cache, u64 bytenr, int level,
-			    bool is_shared, struct btrfs_rust_share_gens now);
-void btrfs_rust_share_end_many_paths(struct btrfs_rust_share_cache *cache, int level, int result,
-				     struct btrfs_rust_share_gens now);
+			    bool is_shared);
+void btrfs_rust_share_end_many_paths(struct btrfs_rust_share_cache *cache, int level, int result);
 int btrfs_rust_share_prev_extent(const struct btrfs_rust_share_cache *cache, u64 bytenr);
 void btrfs_rust_share_add_prev_extent(struct btrfs_rust_share_cache *cache, u64 bytenr,
 				      bool is_shared);
@@ -170,7 +162,6 @@ void btrfs_rust_share_add_prev_extent(struct btrfs_rust_share_cache *cache, u64 
 /* What is remembered of one level of the path. */
 struct btrfs_rust_share_block {
 	u64 bytenr;
-	u64 gen;
 	bool is_shared;
 };
 

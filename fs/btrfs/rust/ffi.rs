@@ -45,10 +45,7 @@ use crate::{
         Walk, //
     },
     send_utimes::DirUtimes,
-    share_cache::{
-        Generations,
-        ShareCache, //
-    },
+    share_cache::ShareCache,
 };
 
 /// What bindgen makes of `btrfs_rust.h`.
@@ -794,15 +791,6 @@ unsafe extern "C" fn btrfs_rust_data_csums(
     unsafe { write_leaf(leaf, found) }
 }
 
-impl From<bindings::btrfs_rust_share_gens> for Generations {
-    fn from(gens: bindings::btrfs_rust_share_gens) -> Self {
-        Self {
-            last_snapshot: gens.last_snapshot,
-            last_root_drop: gens.last_root_drop,
-        }
-    }
-}
-
 /// Turns an answer into what C expects: 1, 0 or -ENOENT.
 fn answer(is_shared: Option<bool>) -> c_int {
     is_shared.map_or(ENOENT.to_errno(), c_int::from)
@@ -819,14 +807,13 @@ unsafe extern "C" fn btrfs_rust_share_lookup(
     cache: *mut bindings::btrfs_rust_share_cache,
     bytenr: u64,
     level: c_int,
-    now: bindings::btrfs_rust_share_gens,
 ) -> c_int {
     // SAFETY: By the safety requirements; `ShareCache` is `Zeroable`.
     let cache = unsafe { &mut *cache.cast::<ShareCache>() };
     if !ablation().share_cache {
         return answer(None);
     }
-    answer(cache.lookup(bytenr, level as usize, now.into()))
+    answer(cache.lookup(bytenr, level as usize))
 }
 
 /// Stores whether the block at `bytenr` on `level` is shared.
@@ -840,11 +827,10 @@ unsafe extern "C" fn btrfs_rust_share_store(
     bytenr: u64,
     level: c_int,
     is_shared: bool,
-    now: bindings::btrfs_rust_share_gens,
 ) {
     // SAFETY: By the safety requirements; `ShareCache` is `Zeroable`.
     let cache = unsafe { &mut *cache.cast::<ShareCache>() };
-    cache.store(bytenr, level as usize, is_shared, now.into());
+    cache.store(bytenr, level as usize, is_shared);
 }
 
 /// Ends a call that met more than one path and whose result is `result`; `level` is the last one
@@ -858,7 +844,6 @@ unsafe extern "C" fn btrfs_rust_share_end_many_paths(
     cache: *mut bindings::btrfs_rust_share_cache,
     level: c_int,
     result: c_int,
-    now: bindings::btrfs_rust_share_gens,
 ) {
     // SAFETY: By the safety requirements; `ShareCache` is `Zeroable`.
     let cache = unsafe { &mut *cache.cast::<ShareCache>() };
@@ -866,7 +851,7 @@ unsafe extern "C" fn btrfs_rust_share_end_many_paths(
         .ok()
         .filter(|_| result >= 0)
         .map(|level| (level, result != 0));
-    cache.end_many_paths(reached, now.into());
+    cache.end_many_paths(reached);
 }
 
 /// Reads what is remembered of `level`, for the comparison with the C code.
@@ -883,12 +868,8 @@ unsafe extern "C" fn btrfs_rust_share_block(
 ) {
     // SAFETY: By the safety requirements; `ShareCache` is `Zeroable`.
     let cache = unsafe { &*cache.cast::<ShareCache>() };
-    if let Some((bytenr, gen, is_shared)) = cache.block(level as usize) {
-        let found = bindings::btrfs_rust_share_block {
-            bytenr,
-            gen,
-            is_shared,
-        };
+    if let Some((bytenr, is_shared)) = cache.block(level as usize) {
+        let found = bindings::btrfs_rust_share_block { bytenr, is_shared };
         // SAFETY: By the safety requirements.
         unsafe { block.write(found) };
     }
