@@ -9,6 +9,7 @@ import fcntl
 import functools
 import hashlib
 import json
+import mmap
 import os
 import random
 import re
@@ -19,6 +20,7 @@ import struct
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
@@ -35,6 +37,7 @@ UTIMES = 20
 REPEATED = (13, 17, 18, 19, 24)
 # How kmemleak shows a struct vmap_area, which begins with two page addresses: on UML it does not see the root of their tree.
 VMAP_AREA = re.compile(r"\(size 72\):\n.*\n.*\n +(?!(00 ){8})(00 .0 (.. ){3}00 00 00 ){2}")
+MAP_FIXED = 16
 FIDEDUPERANGE = 0xC0189436
 # struct file_dedupe_range with one target: source offset, length, number of targets; target, offset, bytes, status.
 DEDUPE = struct.Struct("=QQH6xqQQl4x")
@@ -366,8 +369,58 @@ def read(device, output):
     finish(result, output)
 
 
+def fiemap_with_breaks(path, *changes):
+    """What a single FIEMAP call says of the extents of a file if `changes` are made while it is at work: each some 3,000 extents
+    after the one before, the first of them after 150.
+
+    In the memory that it writes to, there is a page of a device for each change, which stands still until the change is made.
+    """
+    page = mmap.PAGESIZE
+    buffer = mmap.mmap(-1, 256 * page, mmap.MAP_PRIVATE)
+    count = (len(buffer) - guest.FIEMAP.size) // guest.EXTENT.size
+    guest.FIEMAP.pack_into(buffer, 0, 0, 2**64 - 1, 0, 0, count, 0)
+    memory = (ctypes.c_char * len(buffer)).from_buffer(buffer)
+    pages = [2 + 40 * number for number in range(len(changes))]
+    guest.libc.mmap.restype = ctypes.c_void_p
+    for number in pages:
+        name = f"still{number}"
+        guest.run("dmsetup", "create", name, "--noudevsync", "--table", "0 8 zero")
+        guest.run("dmsetup", "mknodes")
+        with open(f"/dev/mapper/{name}", "rb") as device:
+            address = ctypes.c_void_p(ctypes.addressof(memory) + number * page)
+            guest.libc.mmap(address, page, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | MAP_FIXED, device.fileno(), 0)
+        guest.run("dmsetup", "suspend", "--noudevsync", name)
+
+    def call():
+        # Python's own ioctl lets no other thread run.
+        with open(path, "rb") as file:
+            if guest.libc.ioctl(file.fileno(), ctypes.c_ulong(guest.FS_IOC_FIEMAP), memory):
+                raise OSError(ctypes.get_errno(), "FS_IOC_FIEMAP")
+
+    def extent(number):
+        return guest.EXTENT.unpack_from(buffer, guest.FIEMAP.size + number * guest.EXTENT.size)
+
+    with ThreadPoolExecutor() as pool:
+        called = pool.submit(call)
+        for number, change in zip(pages, changes):
+            last_before = (number * page - guest.FIEMAP.size) // guest.EXTENT.size - 1
+            while not (called.done() or extent(last_before)[2]):
+                time.sleep(0.01)
+            try:
+                change()
+            finally:
+                guest.run("dmsetup", "resume", "--noudevsync", f"still{number}")
+        called.result()
+    found = [extent(number) for number in range(guest.FIEMAP.unpack_from(buffer)[3])]
+    del memory
+    buffer.close()
+    for number in pages:
+        guest.run("dmsetup", "remove", "--noudevsync", f"still{number}")
+    return found
+
+
 def churn(device, output):
-    """Map files between making and deleting snapshots, writing and reflinking."""
+    """Map files between making and deleting snapshots, writing and reflinking, and while a snapshot is made or deleted."""
     chance = random.Random(3)
     top = guest.mount(device, MNT, "max_inline=2048,commit=1000")
     result = {"fiemap": {"start": fiemaps(top / "data")}}
@@ -388,6 +441,15 @@ def churn(device, output):
             result["fiemap"][f"delete {turn}"] = fiemaps(top / "data")
             guest.run("btrfs", "subvolume", "sync", top)
             result["fiemap"][f"cleaned {turn}"] = fiemaps(top / "data")
+
+    def clean():
+        guest.run("btrfs", "subvolume", "delete", "-c", top / "deep2", top / "deep3")
+        guest.run("btrfs", "subvolume", "sync", top)
+
+    def make():
+        guest.snapshot(top / "deep", top / "deep3")
+
+    result["changed"] = fiemap_with_breaks(top / "deep/file", make, clean)
     guest.umount(MNT)
     finish(result, output)
 

@@ -5,9 +5,11 @@
 What is on DEVICE is lost.
 """
 
+import ctypes
 import errno
 import fcntl
 import functools
+import itertools
 import os
 import struct
 import sys
@@ -26,6 +28,8 @@ BTRFS_IOC_TREE_SEARCH = 0xD0009411
 # struct btrfs_ioctl_search_key: tree; least and greatest objectid, offset, transid; least and greatest type; number of items.
 SEARCH_KEY = struct.Struct("=QQQQQQQLLL36x")
 FS_TREE = 5
+FIEMAP_EXTENT_SHARED = 0x2000
+SYNC_FILE_RANGE_WRITE = 2
 
 
 def make(device):
@@ -147,6 +151,34 @@ def lost_mkfile(device):
         print(f"{count} {outcome}")
 
 
+def stale_shared(device):
+    """Map a file that two snapshots share while both are dropped, one after the other in one transaction."""
+    top = make(device)
+    guest.run("btrfs", "subvolume", "create", top / "files")
+    with open(top / "files/file", "wb") as file:
+        for number in range(8000):
+            os.pwrite(file.fileno(), bytes(4 * K), number * 8 * K)
+    snapshots = top / "one", top / "two"
+    for snapshot in snapshots:
+        guest.snapshot(top / "files", snapshot)
+    guest.umount(MNT)
+    guest.mount(device, MNT, "commit=300")
+
+    def drop(snapshot):
+        guest.run("btrfs", "subvolume", "delete", snapshot)
+        # The cleaner waits for a commit, or for an inode to put: one that is deleted while it is written.
+        while guest.run("btrfs", "subvolume", "list", "-d", top):
+            with open(top / "other", "wb") as file:
+                file.write(bytes(1 << 20))
+                file.flush()
+                guest.libc.sync_file_range(file.fileno(), ctypes.c_long(0), ctypes.c_long(0), SYNC_FILE_RANGE_WRITE)
+            os.unlink(top / "other")
+
+    extents = guest_images.fiemap_with_breaks(top / "files/file", *(functools.partial(drop, snapshot) for snapshot in snapshots))
+    for is_shared, group in itertools.groupby(bool(flags & FIEMAP_EXTENT_SHARED) for *_, flags in extents):
+        print(f"{len(list(group))} extents {'shared' if is_shared else 'not shared'}")
+
+
 if __name__ == "__main__":
     {"zero_disk_num_bytes": zero_disk_num_bytes, "unverified_wait": unverified_wait, "utimes_of_another": utimes_of_another,
-     "lost_mkfile": lost_mkfile}[sys.argv[1]](sys.argv[2])
+     "lost_mkfile": lost_mkfile, "stale_shared": stale_shared}[sys.argv[1]](sys.argv[2])

@@ -2,6 +2,7 @@
 """The C, the Rust and the VERIFY kernel do the same on the same image."""
 
 import functools
+import itertools
 import json
 import os
 import shutil
@@ -98,9 +99,13 @@ def test_fiemaps_are_equal(nodesize, flavour):
 @pytest.mark.parametrize("flavour", ["um-rust", "um-verify"])
 @pytest.mark.parametrize("nodesize", NODESIZES)
 def test_fiemaps_are_equal_while_snapshots_come_and_go(nodesize, flavour):
-    expected = result("um-c", "churn", nodesize)["fiemap"]
-    assert len({json.dumps(extents) for extents in expected.values()}) > 10
-    assert result(flavour, "churn", nodesize)["fiemap"] == expected
+    expected, found = result("um-c", "churn", nodesize), result(flavour, "churn", nodesize)
+    assert len({json.dumps(extents) for extents in expected["fiemap"].values()}) > 10
+    assert found["fiemap"] == expected["fiemap"]
+    # Not shared, then shared by a new snapshot, and not shared when all of them are gone: all in one call.
+    shared = [bool(flags & FIEMAP_EXTENT_SHARED) for *_, flags in expected["changed"]]
+    assert [is_shared for is_shared, _ in itertools.groupby(shared)] == [False, True, False]
+    assert found["changed"] == expected["changed"]
 
 
 @pytest.mark.parametrize("nodesize", NODESIZES)
@@ -194,9 +199,10 @@ def test_broken_images_give_the_same():
     compare_broken(range(150), "um-rust", "um-verify")
 
 
-@pytest.mark.parametrize("defect, expected", [("unverified_wait", "while it is read: EUCLEAN"), ("utimes_of_another", "At snapshot new")])
+@pytest.mark.parametrize("defect, expected", [("unverified_wait", "while it is read: EUCLEAN"), ("utimes_of_another", "At snapshot new"),
+                                              ("stale_shared", "4928 extents not shared")])
 def test_defects_of_upstream_are_mended(defect, expected):
-    disk = blank("upstream", 160 << 20)
+    disk = blank("upstream", 320 << 20)
     assert expected in vm("um-rust", UPSTREAM, defect, "/dev/ubdb", disks=[disk],
                           options=["--expect", "BTRFS (critical|error)"])
     disk.unlink()
