@@ -46,7 +46,8 @@ def test_streams_and_maps_are_equal_under_kasan(copy, flavour):
 def test_maps_are_equal_under_kasan_while_snapshots_come_and_go(copy, flavour):
     output = WORK / "debug-churn.json"
     debug_vm(flavour, GUEST, "churn", "DEVICE", output, disk=copy)
-    assert json.loads(output.read_text())["fiemap"] == result("um-c", "churn", 16384)["fiemap"]
+    found, expected = json.loads(output.read_text()), result("um-c", "churn", 16384)
+    assert (found["fiemap"], found["changed"]) == (expected["fiemap"], expected["changed"])
 
 
 def test_sends_that_end_early_leave_nothing_under_kasan(copy):
@@ -76,8 +77,9 @@ def test_results_stay_the_same_during_balances_and_snapshots(flavour, seconds, m
     disk = blank("stress")
     said = debug_vm(flavour, GUEST, "stress", "DEVICE", str(seconds), disk=disk, mem=mem)
     print(said)
-    # So little memory that pages are reclaimed all the time.
-    assert mem != "144M" or int(re.search(r"(\d+) pages reclaimed", said)[1]) > 10_000
+    # So little memory, of the guest or of a cgroup, that pages are reclaimed all the time.
+    reclaimed, limited = map(int, re.search(r"(\d+) pages reclaimed, (\d+) times", said).groups())
+    assert reclaimed > 10_000 if mem == "144M" else limited > 100
     disk.unlink()
 
 

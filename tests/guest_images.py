@@ -600,13 +600,34 @@ def faults(device, turns):
     """Send and map while allocations, searches or reads fail at random: the result is right, or there is an error, and nothing else happens."""
     size = int(guest.sysfs(device, "size"))
 
-    def probability(kind, one_in):
-        (FAULTS / kind / "interval").write_text(str(one_in))
-        (FAULTS / kind / "probability").write_text("100" if one_in else "0")
-
     def table(target):
         guest.run("dmsetup", "reload", "faulty", "--readonly", "--table", f"0 {size} {target}")
         guest.run("dmsetup", "resume", "--noudevsync", "faulty")
+
+    @contextlib.contextmanager
+    def bad_reads(one_in):
+        table(f"flakey {device} 0 0 1 2 random_read_corrupt {10**9 // one_in}")
+        try:
+            yield
+        finally:
+            table(f"linear {device} 0")
+
+    @contextlib.contextmanager
+    def failures(kind, one_in):
+        (FAULTS / kind / "interval").write_text(str(one_in))
+        (FAULTS / kind / "probability").write_text("100")
+        try:
+            with failing("make-it-fail", 1):
+                yield
+        finally:
+            (FAULTS / kind / "probability").write_text("0")
+
+    def fault(kind, allocations):
+        if kind == "one allocation":
+            return failing("fail-nth", chance.randrange(allocations) + 1)
+        if kind == "disk":
+            return bad_reads(chance.choice((10, 100, 1000, 10_000)))
+        return failures(kind, chance.choice((10, 100, 1000, 10_000) if kind == "fail_function" else (100, 1000, 10_000, 100_000)))
 
     guest.run("dmsetup", "create", "faulty", "--noudevsync", "--readonly", "--table", f"0 {size} linear {device} 0")
     guest.run("dmsetup", "mknodes")
@@ -623,24 +644,12 @@ def faults(device, turns):
     chance, outcomes = random.Random(6), {}
     for _ in range(int(turns)):
         number, kind = chance.randrange(len(jobs)), chance.choice(kinds)
-        one_in = chance.choice((10, 100, 1000, 10_000) if kind in ("disk", "fail_function") else (100, 1000, 10_000, 100_000))
-        around = contextlib.nullcontext()
         guest.drop_caches()
-        if kind == "disk":
-            table(f"flakey {device} 0 0 1 2 random_read_corrupt {10**9 // one_in}")
-        elif kind == "one allocation":
-            around = failing("fail-nth", chance.randrange(counts[number]) + 1)
-        else:
-            probability(kind, one_in)
-            around = failing("make-it-fail", 1)
         try:
+            around = fault(kind, counts and counts[number])
             outcome = "the same" if jobs[number](around=around) == wanted[number] else "another"
         except OSError as error:
             outcome = errno.errorcode[error.errno]
-        if kind == "disk":
-            table(f"linear {device} 0")
-        elif kind != "one allocation":
-            probability(kind, 0)
         if outcome == "another" and number < sends:
             found, found_utimes = commands()
             jobs[number]()
@@ -686,6 +695,20 @@ def disturb(top, log):
         Path(log).write_text(f"{number}\n")
 
 
+def limit_memory(limit):
+    """Have page cache and memory of this task, and of those that it starts, reclaimed above `limit`; returns its cgroup, if the kernel has them."""
+    top = Path("/sys/fs/cgroup")
+    if not top.exists():
+        return None
+    guest.run("busybox", "mount", "-t", "cgroup2", "none", top)
+    (top / "cgroup.subtree_control").write_text("+memory")
+    cgroup = top / "limited"
+    cgroup.mkdir()
+    (cgroup / "memory.high").write_text(limit)
+    (cgroup / "cgroup.procs").write_text(str(os.getpid()))
+    return cgroup
+
+
 def stress(device, seconds):
     """Send and map what does not change while all around it does: the results must be those of before."""
     chance, count = random.Random(5), 2000
@@ -719,6 +742,7 @@ def stress(device, seconds):
     other = os.fork()
     if not other:
         disturb(top, log)
+    cgroup = limit_memory("48M")
     end = time.monotonic() + float(seconds)
     try:
         while time.monotonic() < end:
@@ -743,7 +767,8 @@ def stress(device, seconds):
     balances = int(log.read_text())
     if not rounds or not balances:
         sys.exit("there was no whole balance, or none of the results was looked at again")
-    print(f"{rounds} rounds, {balances} balances, {reclaimed} pages reclaimed")
+    limited = int(re.search(r"high (\d+)", (cgroup / "memory.events").read_text())[1]) if cgroup else 0
+    print(f"{rounds} rounds, {balances} balances, {reclaimed} pages reclaimed, {limited} times for a cgroup")
 
 
 def leaks():
