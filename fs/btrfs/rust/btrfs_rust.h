@@ -146,7 +146,7 @@ bool btrfs_rust_data_csums(struct btrfs_rust_data *data, struct btrfs_root *csum
 
 /* The state of share_cache.rs; all zeroes is an empty cache. */
 struct btrfs_rust_share_cache {
-	u64 state[33];
+	u64 state[144];
 };
 
 /* share_cache.rs: results are 1 for shared, 0 for not shared, -ENOENT for not known. */

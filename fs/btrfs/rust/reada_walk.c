@@ -28,6 +28,9 @@ static_assert(BTRFS_METADATA_ITEM_KEY == 169);
 /* Leaves to submit at a time; more are left to a worker, since a disk's queue may be full. */
 #define READA_WALK_CHUNK	64
 
+/* A file of no more blocks has so few extents that to look for them takes longer than it saves. */
+#define READA_FIEMAP_BLOCKS	32
+
 /* Leaves of the extent tree to read ahead in one fiemap: extents may be scattered over many. */
 #define READA_BACKREF_LEAVES	256
 
@@ -238,7 +241,7 @@ void btrfs_reada_fiemap_init(struct btrfs_reada_fiemap *fiemap, struct btrfs_ino
 	};
 
 	*fiemap = (struct btrfs_reada_fiemap){ .start = start, .end = end };
-	if (IS_ENABLED(CONFIG_BTRFS_RUST_VERIFY) ||
+	if (IS_ENABLED(CONFIG_BTRFS_RUST_VERIFY) || blocks <= READA_FIEMAP_BLOCKS ||
 	    !btrfs_rust_walk_init_listing(&fiemap->plan, &disk, &listing))
 		return;
 	fiemap->inode = inode;

@@ -370,7 +370,8 @@ pub(crate) struct Walk {
     /// How many leaves further on one must be missing for a batch to be read at all.
     lookout: Option<u32>,
     references: Located,
-    /// The last batch as the walk needs it, and in which order it is to be read.
+    /// The last batch as the walk needs it, and in which order it is to be read; empty if in that
+    /// of the walk.
     leaves: KVVec<Leaf>,
     order: KVVec<u32>,
 }
@@ -394,7 +395,11 @@ impl Walk {
             lookout: None,
             references: Located::default(),
             leaves: KVVec::with_capacity(max_batch + 1, GFP_KERNEL)?,
-            order: KVVec::with_capacity(max_batch + 1, GFP_KERNEL)?,
+            order: if max_batch > min_batch {
+                KVVec::with_capacity(max_batch + 1, GFP_KERNEL)?
+            } else {
+                KVVec::new()
+            },
         })
     }
 
@@ -431,12 +436,16 @@ impl Walk {
 
     /// How many leaves the last batch has.
     pub(crate) fn count(&self) -> usize {
-        self.order.len()
+        self.leaves.len()
     }
 
     /// The leaf of the last batch that is to be read after `index` others.
     pub(crate) fn leaf(&self, index: usize) -> Option<&Leaf> {
-        self.leaves.get(*self.order.get(index)? as usize)
+        let number = self
+            .order
+            .get(index)
+            .map_or(index, |number| *number as usize);
+        self.leaves.get(number)
     }
 
     /// Begins anew at `key` and carefully, as not all of the last batch was read.
@@ -482,6 +491,9 @@ impl Walk {
     /// Puts the leaves in the order in which they are to be read. It is their numbers that are
     /// sorted, which takes less of the stack.
     fn sort(&mut self) {
+        if self.leaves.len() <= self.min_batch {
+            return;
+        }
         for number in 0..self.leaves.len() as u32 {
             if self.order.push_within_capacity(number).is_err() {
                 break;

@@ -17,21 +17,18 @@ use kernel::prelude::*;
 /// The number of levels of a tree; `BTRFS_MAX_LEVEL`.
 const MAX_LEVEL: usize = 8;
 
-/// The number of data extents remembered; `BTRFS_BACKREF_CTX_PREV_EXTENTS_SIZE`.
-const PREV_EXTENTS: usize = 8;
+/// The number of data extents remembered, a power of two. Upstream has the last 8,
+/// `BTRFS_BACKREF_CTX_PREV_EXTENTS_SIZE`, and looks through all of them; in a file that is
+/// deduplicated against itself an extent comes again after more than that.
+const PREV_EXTENTS: usize = 128;
+
+/// The high bits of its product with a number depend on all bits of that; `GOLDEN_RATIO_64`.
+const GOLDEN_RATIO: u64 = 0x61C8_8646_80B5_83EB;
 
 /// The answer for a node or leaf.
 #[derive(Clone, Copy, Zeroable)]
 #[repr(C)]
 struct Block {
-    bytenr: u64,
-    is_shared: bool,
-}
-
-/// The answer for a data extent.
-#[derive(Clone, Copy, Zeroable)]
-#[repr(C)]
-struct Extent {
     bytenr: u64,
     is_shared: bool,
 }
@@ -45,10 +42,9 @@ pub(crate) struct ShareCache {
     /// By level, the leaf first. The data extent below it is not reliable to cache: its reference
     /// count can change unnoticed.
     path: [Block; MAX_LEVEL],
-    /// In the order in which they were found, starting at `next_extent`.
-    prev_extents: [Extent; PREV_EXTENTS],
-    /// The oldest of `prev_extents`, which the next one replaces.
-    next_extent: usize,
+    /// The addresses of data extents, each at its [place](Self::place), plus 1 if it is shared:
+    /// they are multiples of the sector size.
+    prev_extents: [u64; PREV_EXTENTS],
 }
 
 impl ShareCache {
@@ -103,23 +99,26 @@ impl ShareCache {
         }
     }
 
-    /// Returns whether the data extent at `bytenr` is shared, if it is one of the last few that
-    /// were [added](Self::add_prev_extent).
+    /// Returns whether the data extent at `bytenr` is shared, if it was
+    /// [added](Self::add_prev_extent), and no other one to the same place after it.
     pub(crate) fn prev_extent(&self, bytenr: u64) -> Option<bool> {
-        self.prev_extents
-            .iter()
-            .find(|extent| extent.bytenr == bytenr)
-            .map(|extent| extent.is_shared)
+        let extent = self.prev_extents.get(Self::place(bytenr))?;
+        (extent & !1 == bytenr).then_some(extent & 1 == 1)
     }
 
-    /// Remembers whether the data extent at `bytenr` is shared, in place of the oldest one.
+    /// Remembers whether the data extent at `bytenr` is shared.
     ///
     /// Only for an extent that the inode refers to more than once: others are not asked for again.
     pub(crate) fn add_prev_extent(&mut self, bytenr: u64, is_shared: bool) {
-        if let Some(extent) = self.prev_extents.get_mut(self.next_extent) {
-            *extent = Extent { bytenr, is_shared };
+        if let Some(extent) = self.prev_extents.get_mut(Self::place(bytenr)) {
+            *extent = bytenr | u64::from(is_shared);
         }
-        self.next_extent = (self.next_extent + 1) % PREV_EXTENTS;
+    }
+
+    /// Where in `prev_extents` the data extent at `bytenr` is, if it is there.
+    fn place(bytenr: u64) -> usize {
+        let hash = bytenr.wrapping_mul(GOLDEN_RATIO);
+        (hash >> (u64::BITS - PREV_EXTENTS.trailing_zeros())) as usize
     }
 
     /// Marks the blocks below `level` as shared: what leads to them is.
@@ -240,17 +239,28 @@ mod tests {
     }
 
     #[test]
-    fn prev_extents_are_first_in_first_out() {
+    fn prev_extents_are_not_mistaken() {
+        let mut random = Random::new(9);
         let mut cache: ShareCache = zeroed();
-        for bytenr in 1..=PREV_EXTENTS as u64 + 1 {
-            cache.add_prev_extent(bytenr, bytenr % 2 == 0);
-            // Asking for the oldest does not keep it.
-            let _ = cache.prev_extent(1);
+        let mut added = [None; 2 * PREV_EXTENTS];
+        let mut known = 0;
+        for _ in 0..20_000 {
+            let number = random.below(added.len() as u64) as usize;
+            // Of 128 KiB, as they follow each other in a file.
+            let bytenr = (1 + number as u64) << 17;
+            let answer = cache.prev_extent(bytenr);
+            if answer.is_some() {
+                assert_eq!(answer, added[number]);
+                known += 1;
+            } else {
+                let is_shared = random.below(2) == 0;
+                cache.add_prev_extent(bytenr, is_shared);
+                added[number] = Some(is_shared);
+                assert_eq!(cache.prev_extent(bytenr), Some(is_shared));
+            }
         }
-        assert_eq!(cache.prev_extent(1), None);
-        for bytenr in 2..=PREV_EXTENTS as u64 + 1 {
-            assert_eq!(cache.prev_extent(bytenr), Some(bytenr % 2 == 0));
-        }
+        // Half of them at most, and not much less: all places are used.
+        assert!(known > 6_000 && known <= 10_500);
     }
 
     /// What is known, by level: address and answer.
