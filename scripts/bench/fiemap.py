@@ -3,11 +3,13 @@
 """Seed 003: fiemap of files of many compressed extents, asked for as filefrag -v does, 512 at a time.
 
 Each MiB is 8 extents. Asked for their number only, as filefrag without -v does, today's kernels do not look at sharedness;
-and of extents younger than the last snapshot they look at the references only, not at the path. So there are three more
-files: one older than a snapshot that is gone again, one with a reflinked copy, and one in a snapshot.
+and of extents younger than the last snapshot they look at the references only, not at the path. So there are more
+files: one older than a snapshot that is gone again, one with a reflinked copy, one in a snapshot, and one that is
+deduplicated against itself, down to 64 extents.
 """
 
 import hashlib
+import random
 import sys
 import time
 from pathlib import Path
@@ -20,13 +22,18 @@ def make(device, mebibytes):
     guest.mkfs(device)
     top = guest.mount(device, "/mnt/fs", "compress=lzo")
     # A subvolume each, so that what one shares does not become the others'.
-    for name in ("young", "old", "copied", "shared"):
+    for name in ("young", "old", "copied", "shared", "repeated"):
         guest.run("btrfs", "subvolume", "create", top / name)
         with open(top / name / "file", "wb", buffering=0) as file:
             for _ in range(mebibytes):
                 file.write(b"\xab" * (1 << 20))
     with open(top / "copied/file", "rb") as source, open(top / "copied/copy", "wb") as target:
         guest.clone_range(source, 0, 0, target, 0)
+    chance, size = random.Random(1), 128 << 10
+    with open(top / "repeated/file", "rb+") as file:
+        file.truncate(64 * size)
+        for number in range(64, mebibytes * 8):
+            guest.clone_range(file, chance.randrange(64) * size, size, file, number * size)
     guest.snapshot(top / "shared", top / "snap")
     guest.snapshot(top / "old", top / "gone")
     guest.run("btrfs", "subvolume", "delete", "-c", top / "gone")
@@ -53,7 +60,8 @@ WORKLOAD = guest.Workload(
     jobs={"fiemap": lambda top: fiemap(top / "young/file"),
           "fiemap, older than the last snapshot": lambda top: fiemap(top / "old/file"),
           "fiemap, reflinked copy": lambda top: fiemap(top / "copied/copy"),
-          "fiemap, in a snapshot": lambda top: fiemap(top / "shared/file")},
+          "fiemap, in a snapshot": lambda top: fiemap(top / "shared/file"),
+          "fiemap, deduplicated": lambda top: fiemap(top / "repeated/file")},
     ablation=(("fiemap, older than the last snapshot", "rust_share_cache", ("off", "on")),))
 
 if __name__ == "__main__":
