@@ -77,9 +77,8 @@ def test_results_stay_the_same_during_balances_and_snapshots(flavour, seconds, m
     disk = blank("stress")
     said = debug_vm(flavour, GUEST, "stress", "DEVICE", str(seconds), disk=disk, mem=mem)
     print(said)
-    # So little memory, of the guest or of a cgroup, that pages are reclaimed all the time.
-    reclaimed, limited = map(int, re.search(r"(\d+) pages reclaimed, (\d+) times", said).groups())
-    assert reclaimed > 10_000 if mem == "144M" else limited > 100
+    # So little memory that pages are reclaimed all the time.
+    assert mem != "144M" or int(re.search(r"(\d+) pages reclaimed", said)[1]) > 10_000
     disk.unlink()
 
 

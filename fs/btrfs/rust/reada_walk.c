@@ -28,8 +28,8 @@ static_assert(BTRFS_METADATA_ITEM_KEY == 169);
 /* Leaves to submit at a time; more are left to a worker, since a disk's queue may be full. */
 #define READA_WALK_CHUNK	64
 
-/* A file of no more blocks has so few extents that to look for them takes longer than it saves. */
-#define READA_FIEMAP_BLOCKS	32
+/* Smaller files have so few extents that to look for them takes longer than it saves. */
+#define READA_FIEMAP_MIN_SIZE	SZ_128K
 
 /* Leaves of the extent tree to read ahead in one fiemap: extents may be scattered over many. */
 #define READA_BACKREF_LEAVES	256
@@ -231,8 +231,9 @@ void btrfs_reada_fiemap_init(struct btrfs_reada_fiemap *fiemap, struct btrfs_ino
 {
 	struct btrfs_fs_info *fs_info = inode->root->fs_info;
 	const struct btrfs_rust_disk disk = btrfs_reada_disk(fs_info);
+	const u64 size = i_size_read(&inode->vfs_inode);
 	/* No file has more extents than blocks. Those who only count, with 0, want all. */
-	const u64 blocks = (i_size_read(&inode->vfs_inode) >> fs_info->sectorsize_bits) + 1;
+	const u64 blocks = (size >> fs_info->sectorsize_bits) + 1;
 	const struct btrfs_rust_listing listing = {
 		.start = { btrfs_ino(inode), start, BTRFS_EXTENT_DATA_KEY },
 		.end = { btrfs_ino(inode), end, BTRFS_EXTENT_DATA_KEY },
@@ -241,7 +242,7 @@ void btrfs_reada_fiemap_init(struct btrfs_reada_fiemap *fiemap, struct btrfs_ino
 	};
 
 	*fiemap = (struct btrfs_reada_fiemap){ .start = start, .end = end };
-	if (IS_ENABLED(CONFIG_BTRFS_RUST_VERIFY) || blocks <= READA_FIEMAP_BLOCKS ||
+	if (IS_ENABLED(CONFIG_BTRFS_RUST_VERIFY) || size < READA_FIEMAP_MIN_SIZE ||
 	    !btrfs_rust_walk_init_listing(&fiemap->plan, &disk, &listing))
 		return;
 	fiemap->inode = inode;

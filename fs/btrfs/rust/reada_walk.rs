@@ -441,10 +441,11 @@ impl Walk {
 
     /// The leaf of the last batch that is to be read after `index` others.
     pub(crate) fn leaf(&self, index: usize) -> Option<&Leaf> {
-        let number = self
-            .order
-            .get(index)
-            .map_or(index, |number| *number as usize);
+        let number = if self.order.is_empty() {
+            index
+        } else {
+            *self.order.get(index)? as usize
+        };
         self.leaves.get(number)
     }
 

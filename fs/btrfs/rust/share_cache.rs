@@ -8,9 +8,9 @@
 //! has this in `lookup_backref_shared_cache()`, `store_backref_shared_cache()` and
 //! `btrfs_is_data_extent_shared()`.
 //!
-//! Answers are true until a commit, the drop of a root or a new snapshot: C then empties the cache.
-//! Upstream keeps the generation that each is true for, which tells one drop in a transaction, and
-//! which is that of a new snapshot before the tree is that snapshot's.
+//! Answers are believed until a commit, the drop of a root or a new snapshot: C then empties the
+//! cache. Upstream keeps a generation with each, of the last drop or of the last snapshot. But two
+//! roots may be dropped in one generation, and a snapshot has its number before it is made.
 
 use kernel::prelude::*;
 
@@ -24,6 +24,8 @@ const PREV_EXTENTS: usize = 128;
 
 /// The high bits of its product with a number depend on all bits of that; `GOLDEN_RATIO_64`.
 const GOLDEN_RATIO: u64 = 0x61C8_8646_80B5_83EB;
+
+const _: () = assert!(PREV_EXTENTS.is_power_of_two() && PREV_EXTENTS > 1);
 
 /// The answer for a node or leaf.
 #[derive(Clone, Copy, Zeroable)]
