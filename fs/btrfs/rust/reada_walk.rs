@@ -413,7 +413,9 @@ impl Walk {
     ) -> Result<Self> {
         let is_later = !is_first && wanted >= LISTING;
         let extents = wanted.saturating_mul(if is_later { SERIES } else { 1 });
-        let per_leaf = (disk.nodesize / FILE_EXTENT_SIZE).max(1);
+        // A leaf that was split is half full at first, and not much fuller where files were
+        // written in no order.
+        let per_leaf = (disk.nodesize / 2 / FILE_EXTENT_SIZE).max(1);
         let leaves = u64::from(extents.div_ceil(per_leaf));
         let most = disk.max_batch().min(leaves * u64::from(disk.nodesize));
         let mut walk = Self::new(disk, Some(most))?;
@@ -820,11 +822,11 @@ mod tests {
         let cases = [
             (15..1001, 10000, true, 1..9),
             (15..31, 10000, true, 1..4),
-            (15..9999, 420, true, 1..3),
-            (15..9999, 420, false, 1..33),
+            (15..9999, 420, true, 1..5),
+            (15..9999, 420, false, 1..65),
             (300..9999, 1, false, 30..31),
             (300..9999, 31, false, 30..31),
-            (300..9999, 32, false, 30..33),
+            (300..9999, 32, false, 30..35),
             (10000..10001, 1, false, 999..1000),
         ];
         for (range, wanted, is_first, expected) in cases {
