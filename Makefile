@@ -25,14 +25,14 @@ bench:			## Run all benchmarks on three kinds of disk (FULL=1: the seeds' sizes)
 	@$(ENV) scripts/build um-c um-rust um-c-debug um-rust-debug
 	@$(ENV) scripts/bench/run $(if $(filter-out 0,$(FULL)),--full)
 
-check:			## Run all tests
-	@$(ENV) scripts/build $(UM) x86_64-module
+check:			## Run the tests
+	@$(ENV) scripts/build $(UM) um-debug x86_64-module
 	@$(ENV) scripts/vm --probe-kvm x86_64-module
-	@$(ENV) $(PYTEST) tests
+	@$(ENV) $(PYTEST) -m 'not long' tests
 
 check-debug:		## Run tests in kernels with KASAN, kmemleak, lockdep and injected faults
 	@$(ENV) scripts/build $(UM) um-debug um-debug-verify x86_64-debug
-	@$(ENV) $(PYTEST) tests/debug_kernels.py
+	@$(ENV) $(PYTEST) tests/test_debug.py
 
 kernels:		## Build the UML kernels: C, Rust, and both compared with each other
 	@$(ENV) scripts/build $(UM)

@@ -12,6 +12,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 from common import BUILD, SRC
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long: only with `make check-debug`")
+
+
 def output_of(*command, **kwargs):
     """The output of a command; fails the test with all that it said if it fails."""
     result = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -756,9 +756,6 @@ def stress(device, seconds):
     # The balance may take a moment to end.
     while subprocess.run(["busybox", "umount", MNT], stderr=subprocess.DEVNULL).returncode:
         time.sleep(0.1)
-    locks = Path("/proc/lockdep_stats")
-    if locks.exists() and not re.search(r"debug_locks:\s+1", locks.read_text()):
-        sys.exit("lockdep has switched itself off")
     reclaimed = sum(int(line.split()[1]) for line in Path("/proc/vmstat").read_text().splitlines() if line.startswith(("pgsteal_anon ", "pgsteal_file ")))
     balances = int(log.read_text())
     if not rounds or not balances:
@@ -779,6 +776,12 @@ def leaks():
     return "".join(one for one in found if not re.search(r'comm "(swapper|kthreadd|init|dmsetup)', one) and not VMAP_AREA.search(one))
 
 
+def locks_are_watched():
+    """Whether lockdep, if the kernel has it, has not switched itself off."""
+    stats = Path("/proc/lockdep_stats")
+    return not stats.exists() or re.search(r"debug_locks:\s+1", stats.read_text())
+
+
 def finish(result, output):
     """Write the result, with VERIFY's counters where the kernel has them."""
     counters = Path("/sys/kernel/debug/btrfs_rust_verify")
@@ -793,4 +796,6 @@ if __name__ == "__main__":
     {"make": make, "read": read, "churn": churn, "receive": receive, "end": end, "faults": faults, "stress": stress}[sys.argv[1]](*sys.argv[2:])
     if lost := leaks():
         sys.exit(lost)
+    if not locks_are_watched():
+        sys.exit("lockdep has switched itself off")
     print(f"{sys.argv[1]}: {time.monotonic() - started:.1f} s")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`make check-debug`: the same jobs in kernels that look for errors in memory and locking, and with faults injected.
+"""The same jobs in kernels that look for errors in memory and locking, and with faults injected; all of it with `make check-debug`.
 
 Any warning, KASAN or lockdep report fails a test, and so does what kmemleak finds.
 """
@@ -14,6 +14,7 @@ from conftest import build, output_of, SRC
 from test_kernels import GUEST, UPSTREAM, WORK, blank, compare_broken, image, result
 
 pytestmark = pytest.mark.timeout(3600)
+long = pytest.mark.long
 
 
 def debug_vm(flavour, *command, disk, expect=None, mem="3G"):
@@ -34,7 +35,7 @@ def copy():
     disk.unlink()
 
 
-@pytest.mark.parametrize("flavour", ["um-debug", "um-debug-verify"])
+@pytest.mark.parametrize("flavour", ["um-debug", pytest.param("um-debug-verify", marks=long)])
 def test_streams_and_maps_are_equal_under_kasan(copy, flavour):
     output = WORK / "debug-read.json"
     debug_vm(flavour, GUEST, "read", "DEVICE", output, disk=copy)
@@ -42,6 +43,7 @@ def test_streams_and_maps_are_equal_under_kasan(copy, flavour):
     assert json.loads(output.read_text())["fiemap"] == result("um-c", "read", 16384)["fiemap"]
 
 
+@long
 @pytest.mark.parametrize("flavour", ["um-debug", "um-debug-verify"])
 def test_maps_are_equal_under_kasan_while_snapshots_come_and_go(copy, flavour):
     output = WORK / "debug-churn.json"
@@ -50,11 +52,16 @@ def test_maps_are_equal_under_kasan_while_snapshots_come_and_go(copy, flavour):
     assert (found["fiemap"], found["changed"]) == (expected["fiemap"], expected["changed"])
 
 
-def test_sends_that_end_early_leave_nothing_under_kasan(copy):
-    assert debug_vm("um-debug", GUEST, "end", "DEVICE", disk=copy).startswith("end: ")
+@long
+@pytest.mark.parametrize("flavour", ["um-debug", "x86_64-debug"])
+def test_sends_that_end_early_leave_nothing(copy, flavour):
+    assert debug_vm(flavour, GUEST, "end", "DEVICE", disk=copy).startswith("end: ")
 
 
-@pytest.mark.parametrize("flavour, turns, fault, error", [("um-debug", 400, "one allocation", "ENOMEM"), ("x86_64-debug", 60, "fail_function", "EIO")])
+@pytest.mark.parametrize("flavour, turns, fault, error", [
+    ("um-debug", 60, "one allocation", "ENOMEM"),
+    pytest.param("um-debug", 2000, "one allocation", "ENOMEM", marks=long),
+    pytest.param("x86_64-debug", 60, "fail_function", "EIO", marks=long)])
 def test_faults_give_an_error_or_the_same(copy, flavour, turns, fault, error):
     # Upstream says so when an inode cannot be read for want of memory, and UML when a page fault fails; vmalloc() shows where.
     said = debug_vm(flavour, GUEST, "faults", "DEVICE", str(turns), disk=copy, expect=r"-ENOMEM|-12\b|BTRFS (error|critical)|Call Trace")
@@ -65,6 +72,7 @@ def test_faults_give_an_error_or_the_same(copy, flavour, turns, fault, error):
         assert min(counts.get((kind, outcome), 0) for outcome in ("the same", error if kind == fault else "EIO")) > turns / 50, counts
 
 
+@long
 def test_no_failing_allocation_loses_a_command():
     disk = blank("upstream", 160 << 20)
     said = debug_vm("um-debug", UPSTREAM, "lost_mkfile", "DEVICE", disk=disk, expect="BTRFS error")
@@ -72,6 +80,7 @@ def test_no_failing_allocation_loses_a_command():
     assert "ENOMEM" in said and "the same" in said and "without" not in said, said
 
 
+@long
 @pytest.mark.parametrize("flavour, seconds, mem", [("um-rust", 60, "144M"), ("um-debug", 60, "3G"), ("x86_64-debug", 120, "3G")])
 def test_results_stay_the_same_during_balances_and_snapshots(flavour, seconds, mem):
     disk = blank("stress")
@@ -82,12 +91,14 @@ def test_results_stay_the_same_during_balances_and_snapshots(flavour, seconds, m
     disk.unlink()
 
 
+@long
 @pytest.mark.parametrize("flavour, numbers", [("um-rust", range(150, 4000)), ("um-verify", range(4000, 5000))])
 def test_broken_images_give_the_same(flavour, numbers):
     # Not with CONFIG_BTRFS_DEBUG, whose assertions take what is on disk to be right.
     compare_broken(numbers, flavour)
 
 
+@long
 def test_all_kunit_tests_pass_under_kasan(tree):
     said, passed = test_kunit.run(tree, "um", "{}-um-debug", ["um.config", "debug_kernel.config"])
     assert passed == test_kunit.written()
