@@ -671,6 +671,27 @@ def faults(device, turns):
     guest.umount(MNT)
 
 
+def evict(device):
+    """Send while what was read ahead is thrown away: the stream is the same, and what the send still needs is read ahead again."""
+    top = guest.mount(device, MNT, "ro")
+    found = []
+    for drops in (False, True):
+        guest.drop_caches()
+        before, digest = guest.counters(device)["readahead_used"], hashlib.sha256()
+        with subprocess.Popen(["btrfs", "-q", "send", top / "names2"], stdout=subprocess.PIPE) as process:
+            while piece := process.stdout.read(2048 * K):
+                digest.update(piece)
+                if drops:
+                    guest.drop_caches()
+        found.append((digest.hexdigest(), guest.counters(device)["readahead_used"] - before))
+    guest.umount(MNT)
+    (wanted, used), (stream, used_with_drops) = found
+    print(f"blocks read ahead and used: {used}, and {used_with_drops} while memory was freed")
+    # What was used is read again, too: names are looked up again and again.
+    if stream != wanted or used_with_drops <= used:
+        sys.exit("the stream differs" if stream != wanted else "nothing was read ahead again")
+
+
 def dedupe(source, target):
     """Let a file share the extents of another with the same content."""
     length = os.fstat(source.fileno()).st_size
@@ -793,7 +814,7 @@ def finish(result, output):
 
 if __name__ == "__main__":
     started = time.monotonic()
-    {"make": make, "read": read, "churn": churn, "receive": receive, "end": end, "faults": faults, "stress": stress}[sys.argv[1]](*sys.argv[2:])
+    {"make": make, "read": read, "churn": churn, "receive": receive, "end": end, "evict": evict, "faults": faults, "stress": stress}[sys.argv[1]](*sys.argv[2:])
     if lost := leaks():
         sys.exit(lost)
     if not locks_are_watched():

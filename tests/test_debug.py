@@ -58,6 +58,10 @@ def test_sends_that_end_early_leave_nothing(copy, flavour):
     assert debug_vm(flavour, GUEST, "end", "DEVICE", disk=copy).startswith("end: ")
 
 
+def test_what_is_evicted_is_read_ahead_again(copy):
+    assert debug_vm("um-debug", GUEST, "evict", "DEVICE", disk=copy).startswith("blocks read ahead")
+
+
 @pytest.mark.parametrize("flavour, turns, fault, error", [
     ("um-debug", 60, "one allocation", "ENOMEM"),
     pytest.param("um-debug", 2000, "one allocation", "ENOMEM", marks=long),

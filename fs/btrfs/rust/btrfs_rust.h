@@ -89,6 +89,7 @@ u32 btrfs_rust_walk_plan(struct btrfs_rust_walk *walk, struct btrfs_root *left,
 			 struct btrfs_root *right, const struct btrfs_rust_key *key);
 void btrfs_rust_walk_leaf(const struct btrfs_rust_walk *walk, u32 index,
 			  struct btrfs_rust_leaf *leaf);
+u64 btrfs_rust_walk_last(const struct btrfs_rust_walk *walk);
 void btrfs_rust_walk_restart(struct btrfs_rust_walk *walk, const struct btrfs_rust_key *key);
 bool btrfs_rust_walk_init_listing(struct btrfs_rust_walk *walk, const struct btrfs_rust_disk *disk,
 				  const struct btrfs_rust_listing *listing);

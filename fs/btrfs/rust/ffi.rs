@@ -78,6 +78,7 @@ check_prototypes!(
     btrfs_rust_walk_is_due,
     btrfs_rust_walk_plan,
     btrfs_rust_walk_leaf,
+    btrfs_rust_walk_last,
     btrfs_rust_walk_restart,
     btrfs_rust_walk_init_listing,
     btrfs_rust_walk_want,
@@ -521,7 +522,21 @@ unsafe extern "C" fn btrfs_rust_walk_leaf(
     }
 }
 
-/// Has a walk that has come to `key` planned anew, as not all of the last batch was read.
+/// The address of the leaf of the last batch that the walk needs last, in bytes; 0 if there is
+/// none.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_walk_is_due`].
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_walk_last(walk: *const bindings::btrfs_rust_walk) -> u64 {
+    // SAFETY: By the safety requirements.
+    let walk = unsafe { &*walk.cast::<Walk>() };
+    walk.last().map_or(0, |leaf| leaf.blockptr)
+}
+
+/// Has a walk that has come to `key` planned anew, as not all of the last batch was read, or is in
+/// memory no more.
 ///
 /// # Safety
 ///

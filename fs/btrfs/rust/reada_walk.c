@@ -138,38 +138,38 @@ void btrfs_reada_walk_end(struct btrfs_reada_walk *walk)
 	walk->left = NULL;
 }
 
+/* Whether the walk is in a batch that is in memory no more. */
+static bool is_evicted(struct btrfs_reada_walk *walk)
+{
+	struct btrfs_fs_info *fs_info = walk->left->fs_info;
+
+	if (!walk->probe || xa_load(&fs_info->buffer_tree, walk->probe >> fs_info->nodesize_bits))
+		return false;
+	walk->evicted = walk->probe;
+	return true;
+}
+
 /* Whether a walk that has come to @key wants a batch, and the worker is done with the last one. */
 static bool is_due(struct btrfs_reada_walk *walk, const struct btrfs_rust_key *key)
 {
 	/* Pairs with submit_work(). */
 	if (!walk->left || smp_load_acquire(&walk->is_busy))
 		return false;
-	if (walk->was_dropped) {
+	if (walk->was_dropped || is_evicted(walk)) {
 		btrfs_rust_walk_restart(&walk->plan, key);
 		walk->was_dropped = false;
+		walk->count = 0;
 	}
 	return btrfs_rust_walk_is_due(&walk->plan, key);
 }
 
-/* Whether the last batch, which a walk now enters, is in memory no more. */
-static bool is_evicted(const struct btrfs_reada_walk *walk)
-{
-	struct btrfs_rust_leaf leaf = { 0 };
-	struct extent_buffer *eb;
-
-	/* The walk itself may have read the first leaf. */
-	if (walk->done < 2)
-		return false;
-	btrfs_rust_walk_leaf(&walk->plan, 1, &leaf);
-	eb = find_extent_buffer(walk->left->fs_info, leaf.blockptr);
-	free_extent_buffer(eb);
-	return !eb;
-}
-
 static void read_batch(struct btrfs_reada_walk *walk, const struct btrfs_rust_key *key)
 {
-	if (is_evicted(walk))
-		btrfs_rust_walk_restart(&walk->plan, key);
+	/* The walk now enters the last batch. */
+	walk->probe = walk->count ? btrfs_rust_walk_last(&walk->plan) : 0;
+	/* Where nothing stays in memory for long, do not begin anew at each step. */
+	if (walk->probe == walk->evicted)
+		walk->probe = 0;
 	walk->last_reloc_trans = walk->left->fs_info->last_reloc_trans;
 	walk->count = btrfs_rust_walk_plan(&walk->plan, walk->left, walk->right, key);
 	walk->done = 0;

@@ -30,6 +30,10 @@ struct btrfs_reada_walk {
 	u32 count;
 	u32 done;
 	u64 last_reloc_trans;
+	/* The last leaf of the batch that the walk is in; 0 if it is in none. */
+	u64 probe;
+	/* The last one that was in memory no more. */
+	u64 evicted;
 };
 
 struct btrfs_rust_disk btrfs_reada_disk(const struct btrfs_fs_info *fs_info);

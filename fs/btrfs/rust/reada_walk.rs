@@ -451,7 +451,13 @@ impl Walk {
         self.leaves.get(number)
     }
 
-    /// Begins anew at `key` and carefully, as not all of the last batch was read.
+    /// The leaf of the last batch that the walk needs last.
+    pub(crate) fn last(&self) -> Option<&Leaf> {
+        self.leaves.last()
+    }
+
+    /// Begins anew at `key` and carefully, as not all of the last batch was read, or is in memory
+    /// no more.
     pub(crate) fn restart(&mut self, key: Key) {
         self.next = Some(key);
         self.trigger = key;
@@ -792,6 +798,7 @@ mod tests {
         let read = read_order(&walk)?;
         assert_eq!(&read[..8], &[992, 991, 990, 989, 988, 987, 986, 985]);
         assert_eq!(&read[8..], &[977, 978, 979, 980, 981, 982, 983, 984]);
+        assert_eq!(walk.last().map(|leaf| leaf.blockptr), Some(977));
         Ok(())
     }
 
