@@ -13,7 +13,7 @@ import test_kunit
 from conftest import build, output_of, SRC
 from test_kernels import GUEST, UPSTREAM, WORK, blank, compare_broken, image, result
 
-pytestmark = pytest.mark.timeout(3600)
+pytestmark = pytest.mark.timeout(5400)
 long = pytest.mark.long
 
 
@@ -23,7 +23,7 @@ def debug_vm(flavour, *command, disk, expect=None, mem="3G"):
     options = [f"--expect={expect}"] if expect else []
     device = "/dev/ubdb" if flavour.startswith("um-") else "/dev/vda"
     arguments = [device if part == "DEVICE" else part for part in command]
-    return output_of(SRC / "scripts/vm", "--mem", mem, "--timeout", 3000, "--disk", disk, *options, flavour, "--", *arguments)
+    return output_of(SRC / "scripts/vm", "--mem", mem, "--timeout", 5000, "--disk", disk, *options, flavour, "--", *arguments)
 
 
 @pytest.fixture
