@@ -35,6 +35,7 @@ HEADER_SIZE = 101
 KEY_PTR = struct.Struct("<QBQQQ")
 # Where struct btrfs_key_ptr has blockptr and generation, and struct btrfs_item offset and size: after the key.
 BLOCKPTR = ITEM_OFFSET = 17
+GENERATION = BLOCKPTR + 8
 ITEM = struct.Struct("<QBQLL")
 SPLAT = re.compile(r"WARNING:|BUG:|kernel BUG|Oops|rust_kernel: panicked")
 
@@ -166,6 +167,12 @@ def is_impossible(block):
     return False
 
 
+def has_wrong_generation(block, before):
+    """Whether a node has a pointer with another generation than before, but to the same block."""
+    return field(block, "level") > 0 < field(before, "level") and any(
+        fields[3] == known[3] and fields[4] != known[4] for (_, fields), (_, known) in zip(items(block), items(before)))
+
+
 def broken(image, number):
     """A broken block: what was done, where it is, and its content."""
     chance = random.Random(f"broken {number}")
@@ -211,6 +218,8 @@ def broken(image, number):
             change(chance, block, HEADER_SIZE + start + chance.choice((0, 8, 16, 21, 29, 37, 45, 24, 25, 33)) % (size - 7), "Q")
     if not field(block, "level") and is_impossible(block):
         what = "impossible compressed extent"
+    if has_wrong_generation(block, image.blocks[physical]):
+        what = "generation of a pointer"
     return what, physical, with_checksum(bytes(block))
 
 

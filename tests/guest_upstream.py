@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import guest_broken
-from guest_broken import BLOCKPTR, DISK_NUM_BYTES, EXTENT_DATA, HEADER_SIZE, MNT, Image, attempt, field, items, with_checksum
+from guest_broken import BLOCKPTR, DISK_NUM_BYTES, EXTENT_DATA, GENERATION, HEADER_SIZE, MNT, Image, attempt, field, items, with_checksum
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 import guest
@@ -58,11 +58,11 @@ def zero_disk_num_bytes(device):
     print(f"read {len(path.read_bytes())} bytes")
 
 
-def tree_search(objectid):
+def tree_search(subvolume, objectid):
     """What a search for the items of an inode ends with: how many there are, or an error."""
-    handle = os.open(MNT, os.O_RDONLY)
+    handle = os.open(subvolume, os.O_RDONLY)
     everything = 2**64 - 1
-    key = SEARCH_KEY.pack(FS_TREE, objectid, objectid, 0, everything, 0, everything, 0, 255, 1)
+    key = SEARCH_KEY.pack(0, objectid, objectid, 0, everything, 0, everything, 0, 255, 1)
     try:
         arguments = bytearray(key.ljust(4 * K, b"\0"))
         fcntl.ioctl(handle, BTRFS_IOC_TREE_SEARCH, arguments)
@@ -90,16 +90,38 @@ def unverified_wait(device):
     for what, pause in (("by itself", None), ("while it is read", 0.1), ("once it is in memory", 2)):
         guest.mount(device, MNT, "ro")
         # The nodes above.
-        tree_search(256)
+        tree_search(MNT, 256)
         if pause:
             other = os.fork()
             if not other:
-                tree_search(right_inode + 1)
+                tree_search(MNT, right_inode + 1)
                 os._exit(0)
             time.sleep(pause)
-        print(f"{what}: {tree_search(wrong_inode + 1)}", flush=True)
+        print(f"{what}: {tree_search(MNT, wrong_inode + 1)}", flush=True)
         if pause:
             os.waitpid(other, 0)
+        guest.umount(MNT)
+
+
+def unverified_generation(device):
+    """Look into a leaf of a snapshot through a pointer with a wrong generation, also when the leaf was read through another one."""
+    top = make(device)
+    guest.run("btrfs", "subvolume", "create", top / "files")
+    for number in range(300):
+        (top / f"files/file{number}").touch()
+    guest.snapshot(top / "files", top / "old")
+    owner = guest.subvolume_id(top / "old")
+    guest.umount(MNT)
+    image = Image(device)
+    where, block = next((physical, bytearray(block)) for physical, block in image.blocks.items()
+                        if field(block, "owner") == owner and field(block, "level") == 1)
+    pointers = items(block)
+    place, (inode, *_, generation) = pointers[len(pointers) // 2]
+    struct.pack_into("<Q", block, place + GENERATION, generation + 2048)
+    image.write(where, with_checksum(bytes(block)))
+    for what, subvolumes in (("by itself", ["old"]), ("once it is in memory", ["files", "old"])):
+        guest.mount(device, MNT, "ro")
+        print(f"{what}: {[tree_search(top / name, inode) for name in subvolumes][-1]}")
         guest.umount(MNT)
 
 
@@ -180,5 +202,6 @@ def stale_shared(device):
 
 
 if __name__ == "__main__":
-    {"zero_disk_num_bytes": zero_disk_num_bytes, "unverified_wait": unverified_wait, "utimes_of_another": utimes_of_another,
+    {"zero_disk_num_bytes": zero_disk_num_bytes, "unverified_wait": unverified_wait,
+     "unverified_generation": unverified_generation, "utimes_of_another": utimes_of_another,
      "lost_mkfile": lost_mkfile, "stale_shared": stale_shared}[sys.argv[1]](sys.argv[2])
