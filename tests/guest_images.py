@@ -692,6 +692,28 @@ def evict(device):
         sys.exit("the stream differs" if stream != wanted else "nothing was read ahead again")
 
 
+def charge(device):
+    """Send in a cgroup: it is charged for what is read, also for what is read ahead."""
+    group = Path("/sys/fs/cgroup")
+    group.mkdir(exist_ok=True)
+    guest.run("busybox", "mount", "-t", "cgroup2", "none", group)
+    (group / "cgroup.subtree_control").write_text("+io")
+    sender = group / "sender"
+    sender.mkdir()
+    top = guest.mount(device, MNT, "ro")
+    guest.drop_caches()
+    (sender / "cgroup.procs").write_text(str(os.getpid()))
+    before = guest.counters(device)["bytes_read"]
+    guest.send_directly(top / "names2")
+    read = guest.counters(device)["bytes_read"] - before
+    (group / "cgroup.procs").write_text(str(os.getpid()))
+    guest.umount(MNT)
+    charged = int(re.search(r"rbytes=(\d+)", (sender / "io.stat").read_text())[1])
+    print(f"{read} bytes read, {charged} of them charged")
+    if charged < read:
+        sys.exit("somebody else was charged")
+
+
 def dedupe(source, target):
     """Let a file share the extents of another with the same content."""
     length = os.fstat(source.fileno()).st_size
@@ -814,7 +836,7 @@ def finish(result, output):
 
 if __name__ == "__main__":
     started = time.monotonic()
-    {"make": make, "read": read, "churn": churn, "receive": receive, "end": end, "evict": evict, "faults": faults, "stress": stress}[sys.argv[1]](*sys.argv[2:])
+    {"make": make, "read": read, "charge": charge, "churn": churn, "receive": receive, "end": end, "evict": evict, "faults": faults, "stress": stress}[sys.argv[1]](*sys.argv[2:])
     if lost := leaks():
         sys.exit(lost)
     if not locks_are_watched():

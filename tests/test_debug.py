@@ -62,6 +62,10 @@ def test_what_is_evicted_is_read_ahead_again(copy):
     assert debug_vm("um-debug", GUEST, "evict", "DEVICE", disk=copy).startswith("blocks read ahead")
 
 
+def test_the_sender_is_charged_for_what_is_read_ahead(copy):
+    assert "of them charged" in debug_vm("um-debug", GUEST, "charge", "DEVICE", disk=copy)
+
+
 @pytest.mark.parametrize("flavour, turns, fault, error", [
     ("um-debug", 60, "one allocation", "ENOMEM"),
     pytest.param("um-debug", 2000, "one allocation", "ENOMEM", marks=long),

@@ -10,6 +10,9 @@
 
 #include <linux/backing-dev.h>
 #include <linux/blkdev.h>
+#include <linux/cgroup.h>
+#include <linux/ioprio.h>
+#include <linux/kthread.h>
 #include <linux/mm.h>
 #include <linux/sched/signal.h>
 #include "../accessors.h"
@@ -87,6 +90,9 @@ static void submit_work(struct work_struct *work)
 	struct btrfs_reada_walk *walk = container_of(work, struct btrfs_reada_walk, work);
 	struct btrfs_fs_info *fs_info = walk->left->fs_info;
 
+	kthread_associate_blkcg(walk->blkcg_css);
+	/* Fails only if there is no memory to note it. */
+	set_task_ioprio(current, walk->ioprio);
 	while (walk->done < walk->count && !walk->was_dropped && !READ_ONCE(walk->stop)) {
 		down_read(&fs_info->commit_root_sem);
 		if (fs_info->last_reloc_trans > walk->last_reloc_trans)
@@ -96,6 +102,8 @@ static void submit_work(struct work_struct *work)
 		up_read(&fs_info->commit_root_sem);
 		cond_resched();
 	}
+	set_task_ioprio(current, IOPRIO_DEFAULT);
+	kthread_associate_blkcg(NULL);
 	/* Pairs with is_due(). */
 	smp_store_release(&walk->is_busy, false);
 }
@@ -124,6 +132,10 @@ void btrfs_reada_walk_init(struct btrfs_reada_walk *walk, struct btrfs_root *lef
 	if (IS_ENABLED(CONFIG_BTRFS_RUST_VERIFY) || !btrfs_rust_walk_init(&walk->plan, &disk))
 		return;
 	INIT_WORK(&walk->work, submit_work);
+	walk->ioprio = get_current_ioprio();
+#ifdef CONFIG_BLK_CGROUP
+	walk->blkcg_css = task_get_css(current, io_cgrp_id);
+#endif
 	walk->left = left;
 }
 
@@ -134,6 +146,9 @@ void btrfs_reada_walk_end(struct btrfs_reada_walk *walk)
 		return;
 	WRITE_ONCE(walk->stop, true);
 	cancel_work_sync(&walk->work);
+#ifdef CONFIG_BLK_CGROUP
+	css_put(walk->blkcg_css);
+#endif
 	btrfs_rust_walk_destroy(&walk->plan);
 	walk->left = NULL;
 }

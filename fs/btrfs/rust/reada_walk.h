@@ -11,6 +11,7 @@ struct btrfs_fs_info;
 struct btrfs_inode;
 struct btrfs_key;
 struct btrfs_root;
+struct cgroup_subsys_state;
 
 #ifdef CONFIG_BTRFS_RUST
 
@@ -22,6 +23,9 @@ struct btrfs_reada_walk {
 	struct btrfs_root *right;
 	/* Reads the last batch, from @done to @count. */
 	struct work_struct work;
+	/* Whose reads those are: the priority and the cgroup of who walks. */
+	int ioprio;
+	struct cgroup_subsys_state *blkcg_css;
 	/* Set while the worker has the plan. */
 	bool is_busy;
 	bool stop;
