@@ -7,6 +7,8 @@ export BUILD CACHE KDIR TOOLCHAIN
 
 ENV := scripts/env
 PYTEST := python3 -m pytest -v --durations=10 -p no:cacheprovider
+# A guest mostly has one processor.
+BOTH := -n 2 --dist
 UM := um-c um-rust um-verify
 
 .PHONY: help demo bench check check-debug kernels kunit style apply series shell clean
@@ -28,11 +30,11 @@ bench:			## Run all benchmarks on three kinds of disk (FULL=1: the seeds' sizes)
 check:			## Run the tests
 	@$(ENV) scripts/build $(UM) um-debug x86_64-module
 	@$(ENV) scripts/vm --probe-kvm x86_64-module
-	@$(ENV) $(PYTEST) -m 'not long' tests
+	@$(ENV) $(PYTEST) $(BOTH) loadfile -m 'not long' tests
 
 check-debug:		## Run tests in kernels with KASAN, kmemleak, lockdep and injected faults
 	@$(ENV) scripts/build $(UM) um-debug um-debug-verify x86_64-debug
-	@$(ENV) $(PYTEST) tests/test_debug.py
+	@$(ENV) $(PYTEST) $(BOTH) load tests/test_debug.py
 
 kernels:		## Build the UML kernels: C, Rust, and both compared with each other
 	@$(ENV) scripts/build $(UM)

@@ -2,6 +2,7 @@
 """What the tests share: where things are, and a way to run our own scripts."""
 
 import functools
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 from common import BUILD, SRC
+
+# Where tests leave what they make; others may run in another process.
+WORK = BUILD / "tests" / os.environ.get("PYTEST_XDIST_WORKER", "")
 
 
 def pytest_configure(config):

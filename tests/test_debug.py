@@ -10,8 +10,8 @@ import re
 import pytest
 
 import test_kunit
-from conftest import build, output_of, SRC
-from test_kernels import GUEST, UPSTREAM, WORK, blank, compare_broken, image, result
+from conftest import SRC, WORK, build, output_of
+from test_kernels import GUEST, UPSTREAM, blank, compare_broken, image, result
 
 pytestmark = pytest.mark.timeout(5400)
 long = pytest.mark.long

@@ -9,14 +9,13 @@ import shutil
 
 import pytest
 
-from conftest import BUILD, SRC, build, output_of
+from conftest import SRC, WORK, build, output_of
 
 GUEST = SRC / "tests/guest_images.py"
 BROKEN = SRC / "tests/guest_broken.py"
 UPSTREAM = SRC / "tests/guest_upstream.py"
 FIEMAP_EXTENT_SHARED = 0x2000
 NODESIZES = (4096, 16384, 65536)
-WORK = BUILD / "tests"
 
 
 def vm(flavour, *command, disks, mem="2G", options=()):
@@ -38,7 +37,7 @@ def blank(name, size=4 << 30):
 @functools.cache
 def image(nodesize):
     """The image that all kernels read, made by the C kernel."""
-    WORK.mkdir(exist_ok=True)
+    WORK.mkdir(parents=True, exist_ok=True)
     disk = blank(f"image-{nodesize}")
     vm("um-c", GUEST, "make", "/dev/ubdb", nodesize, disks=[disk])
     return disk
@@ -150,7 +149,7 @@ def test_verify_compared_much_and_saw_no_difference():
 @functools.cache
 def image_to_break():
     """The filesystem that guest_broken.py breaks, made by the C kernel."""
-    WORK.mkdir(exist_ok=True)
+    WORK.mkdir(parents=True, exist_ok=True)
     disk = blank("image-broken", 160 << 20)
     vm("um-c", BROKEN, "make", "/dev/ubdb", disks=[disk])
     return disk
@@ -177,8 +176,8 @@ def are_alike(what, found, expected):
     (Documentation/upstream/unverified-wait.md). What is read of a compressed extent whose length none can have depends on where
     pages are in memory, and what was in them.
     """
-    unseen = ("EIO", "as before") if what == "generation of a pointer" else None
     errors = {"EIO", "EUCLEAN"} | ({"as before"} if what.startswith("owner") else set())
+    unseen = ("EIO", "as before") if what == "generation of a pointer" else None
     return (what == "impossible compressed extent"
             or len(found) == len(expected) and all(left == right or {left, right} <= errors or (left, right) == unseen
                                                    for left, right in zip(found, expected)))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The KUnit suites pass, all of them, run by the kernel's own kunit.py; and clippy has nothing to say."""
 
+import fcntl
 import json
 import os
 import re
@@ -29,12 +30,16 @@ def written():
 def run(tree, arch, objects, fragments, *options):
     """What kunit.py says, and the tests that have passed, as {suite: names}."""
     objects = BUILD / objects.format(tree.name)
+    objects.mkdir(exist_ok=True)
     results = objects / "kunit.json"
-    results.unlink(missing_ok=True)
-    # Clippy speaks only when it compiles.
-    (objects / "fs/btrfs/rust/btrfs_rust.o").unlink(missing_ok=True)
-    said = output_of(*kunit(tree, arch, objects, fragments, *options, "--timeout=600", f"--json={results}", "btrfs_*"),
-                     cwd=tree, env={**os.environ, "PATH": f"/usr/lib/ccache:{os.environ['PATH']}"})
+    # As scripts/build, which has the same directory for its kernels, holds it.
+    with open(objects / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        results.unlink(missing_ok=True)
+        # Clippy speaks only when it compiles.
+        (objects / "fs/btrfs/rust/btrfs_rust.o").unlink(missing_ok=True)
+        said = output_of(*kunit(tree, arch, objects, fragments, *options, "--timeout=600", f"--json={results}", "btrfs_*"),
+                         cwd=tree, env={**os.environ, "PATH": f"/usr/lib/ccache:{os.environ['PATH']}"})
     return said, {suite["name"]: {test["name"] for test in suite["test_cases"] if test["status"] == "PASS"}
                   for suite in json.loads(results.read_text())["sub_groups"]}
 
