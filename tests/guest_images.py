@@ -693,7 +693,7 @@ def evict(device):
 
 
 def charge(device):
-    """Send in a cgroup: it is charged for what is read, also for what is read ahead."""
+    """Send in a cgroup: it is charged for what is read, also by the worker, which reads 15 of the leaves."""
     group = Path("/sys/fs/cgroup")
     group.mkdir(exist_ok=True)
     guest.run("busybox", "mount", "-t", "cgroup2", "none", group)

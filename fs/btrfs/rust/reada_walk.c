@@ -91,7 +91,7 @@ static void submit_work(struct work_struct *work)
 	struct btrfs_fs_info *fs_info = walk->left->fs_info;
 
 	kthread_associate_blkcg(walk->blkcg_css);
-	/* Fails only if there is no memory to note it. */
+	/* If that fails, the reads have the worker's. */
 	set_task_ioprio(current, walk->ioprio);
 	while (walk->done < walk->count && !walk->was_dropped && !READ_ONCE(walk->stop)) {
 		down_read(&fs_info->commit_root_sem);
