@@ -87,7 +87,7 @@ def unverified_wait(device):
     struct.pack_into("<QQ", block, wrong + BLOCKPTR, bytenr, generation)
     image.write(where, with_checksum(bytes(block)))
     device = guest.delayed(device, 500)
-    for what, pause in (("by itself", None), ("while it is read", 0.1), ("once it is in memory", 2)):
+    for what, pause in (("by itself", None), ("while it is read", 0.25), ("once it is in memory", 2)):
         guest.mount(device, MNT, "ro")
         # The nodes above.
         tree_search(MNT, 256)

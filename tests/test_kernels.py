@@ -27,6 +27,7 @@ def vm(flavour, *command, disks, mem="2G", options=()):
 
 def blank(name, size=4 << 30):
     """A new, empty disk image."""
+    WORK.mkdir(parents=True, exist_ok=True)
     image = WORK / name
     image.unlink(missing_ok=True)
     with open(image, "wb") as file:
@@ -37,7 +38,6 @@ def blank(name, size=4 << 30):
 @functools.cache
 def image(nodesize):
     """The image that all kernels read, made by the C kernel."""
-    WORK.mkdir(parents=True, exist_ok=True)
     disk = blank(f"image-{nodesize}")
     vm("um-c", GUEST, "make", "/dev/ubdb", nodesize, disks=[disk])
     return disk
@@ -149,7 +149,6 @@ def test_verify_compared_much_and_saw_no_difference():
 @functools.cache
 def image_to_break():
     """The filesystem that guest_broken.py breaks, made by the C kernel."""
-    WORK.mkdir(parents=True, exist_ok=True)
     disk = blank("image-broken", 160 << 20)
     vm("um-c", BROKEN, "make", "/dev/ubdb", disks=[disk])
     return disk
