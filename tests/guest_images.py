@@ -37,6 +37,8 @@ UTIMES = 20
 REPEATED = (13, 17, 18, 19, 24)
 # How kmemleak shows a struct vmap_area, which begins with two page addresses: on UML it does not see the root of their tree.
 VMAP_AREA = re.compile(r"\(size 72\):\n.*\n.*\n +(?!(00 ){8})(00 .0 (.. ){3}00 00 00 ){2}")
+# A stack, which begins with STACK_END_MAGIC: two that no task has any more are kept for fork(2), where kmemleak does not see them.
+STACK = re.compile(r"\(size 16384\):\n.*\n.*\n +9d 6e ac 57 00 00 00 00 ")
 MAP_FIXED = 16
 FIDEDUPERANGE = 0xC0189436
 # struct file_dedupe_range with one target: source offset, length, number of targets; target, offset, bytes, status.
@@ -816,7 +818,7 @@ def leaks():
     for _ in range(2):
         file.write_text("scan")
     found = file.read_text().split("unreferenced object")[1:]
-    return "".join(one for one in found if not re.search(r'comm "(swapper|kthreadd|init|dmsetup)', one) and not VMAP_AREA.search(one))
+    return "".join(one for one in found if not re.search(r'comm "(swapper|kthreadd|init|dmsetup)', one) and not VMAP_AREA.search(one) and not STACK.search(one))
 
 
 def locks_are_watched():
