@@ -141,6 +141,9 @@ def test_verify_compared_much_and_saw_no_difference():
     for (what, kind), number in counts.items():
         if kind == "compared":
             assert number > 1000, what
+        elif kind == "skipped" and what.startswith("share_"):
+            # A snapshot may come or go between what the two are asked.
+            assert number < counts[what, "compared"] / 10_000, what
         else:
             assert number == 0, (what, kind)
     assert sum(number for (_, kind), number in counts.items() if kind == "compared") > 300_000
