@@ -75,7 +75,8 @@ def test_faults_give_an_error_or_the_same(copy, flavour, turns, fault, error):
     said = debug_vm(flavour, GUEST, "faults", "DEVICE", str(turns), disk=copy, expect=r"-ENOMEM|-12\b|BTRFS (error|critical)|Call Trace")
     print(said)
     counts = {tuple(outcome.split(": ")): count for outcome, count in json.loads(said.splitlines()[0]).items()}
-    assert all(outcome in ("the same", "EIO") or kind != "disk" and outcome in ("ENOMEM", "other utimes") for kind, outcome in counts), counts
+    assert all(outcome in ("the same", "EIO") or kind != "disk" and outcome in ("ENOMEM", "other utimes")
+               for kind, outcome in counts), counts
     for kind in ("disk", fault):
         assert min(counts.get((kind, outcome), 0) for outcome in ("the same", error if kind == fault else "EIO")) > turns / 50, counts
 

@@ -115,8 +115,9 @@ def xfstests():
     (directory / "check").chmod(0o755)
     for flavour in ("um-c", "um-rust"):
         (directory / flavour).symlink_to(build(flavour).parent)
-    yield lambda *arguments: subprocess.run([SRC / "scripts/xfstests", "--size", "1", directory, *arguments], stdout=subprocess.PIPE, text=True,
-                                            stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env={**os.environ, "BUILD": str(directory)})
+    yield lambda *arguments: subprocess.run([SRC / "scripts/xfstests", "--size", "1", directory, *arguments],
+                                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                            text=True, env={**os.environ, "BUILD": str(directory)})
     shutil.rmtree(directory)
 
 
