@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """What our scripts share: where things are, and how they end."""
 
+import contextlib
+import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,10 +13,23 @@ from pathlib import Path
 SRC = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("BUILD", SRC / "build"))
 CACHE = Path(os.environ.get("CACHE", BUILD / "cache"))
+# For make: Debian's ccache has a directory of compilers by their own names.
+WITH_CCACHE = {**os.environ, "PATH": f"/usr/lib/ccache:{os.environ['PATH']}"}
+# What a kernel says when it has found itself to be wrong.
+SPLAT = re.compile(r"WARNING:|BUG:|kernel BUG|Oops|Call Trace|general protection|possible recursive|rust_kernel: panicked"
+                   r"|Kernel panic|BTRFS (critical|error)")
 
 
 class Error(Exception):
     """A failure that the user can act on; printed as one line."""
+
+
+@contextlib.contextmanager
+def locked(path):
+    """Let one process at a time do what follows."""
+    with open(path, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def kunit(tree, arch, objects, fragments, *options):

@@ -22,11 +22,17 @@ def pytest_configure(config):
 
 def output_of(*command, **kwargs):
     """The output of a command; fails the test with all that it said if it fails."""
-    result = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            stdin=subprocess.DEVNULL, **kwargs)
-    if result.returncode:
-        pytest.fail(f"{' '.join(map(str, command))}\n{result.stdout[-8000:]}{result.stderr[-8000:]}", pytrace=False)
-    return result.stdout
+    with subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          stdin=subprocess.DEVNULL, **kwargs) as process:
+        try:
+            said, complaint = process.communicate()
+        except BaseException:
+            # A test that takes too long: scripts/vm ends its guest first.
+            process.terminate()
+            raise
+    if process.returncode:
+        pytest.fail(f"{' '.join(map(str, command))}\n{said[-8000:]}{complaint[-8000:]}", pytrace=False)
+    return said
 
 
 @pytest.fixture(scope="session")

@@ -40,6 +40,12 @@ def test_bad_names_are_refused():
     assert "at least one round" in refused(BENCH / "run", "--rounds", "0")
 
 
+def test_samples_of_another_run_are_not_overwritten(tmp_path):
+    written(tmp_path / "old", {})
+    assert "samples of another run" in refused(*RUN, "--output", tmp_path / "old")
+    assert "is not what" in refused(BENCH / "report.py", tmp_path / "old/samples.json")
+
+
 def test_a_disk_is_formatted_only_if_named_and_empty(tmp_path):
     disk = tmp_path / "disk"
     assert "does not exist" in refused(BENCH / "run", "--device", f"disk={disk}", "--format-disk", disk)

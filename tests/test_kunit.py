@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
 """The KUnit suites pass, all of them, run by the kernel's own kunit.py; and clippy has nothing to say."""
 
-import fcntl
 import json
-import os
 import re
 
 import pytest
 
-from common import kunit
+from common import SPLAT, WITH_CCACHE, kunit, locked
 from conftest import BUILD, SRC, output_of
 
 RUST = SRC / "fs/btrfs/rust"
@@ -33,13 +31,14 @@ def run(tree, arch, objects, fragments, *options):
     objects.mkdir(exist_ok=True)
     results = objects / "kunit.json"
     # As scripts/build, which has the same directory for its kernels, holds it.
-    with open(objects / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(objects / "lock"):
         results.unlink(missing_ok=True)
         # Clippy speaks only when it compiles.
         (objects / "fs/btrfs/rust/btrfs_rust.o").unlink(missing_ok=True)
         said = output_of(*kunit(tree, arch, objects, fragments, *options, "--timeout=600", f"--json={results}", "btrfs_*"),
-                         cwd=tree, env={**os.environ, "PATH": f"/usr/lib/ccache:{os.environ['PATH']}"})
+                         cwd=tree, env=WITH_CCACHE)
+        # Of tests that pass, kunit.py does not show what the kernel said.
+        assert [line for line in (objects / "test.log").read_text(errors="replace").splitlines() if SPLAT.search(line)] == []
     return said, {suite["name"]: {test["name"] for test in suite["test_cases"] if test["status"] == "PASS"}
                   for suite in json.loads(results.read_text())["sub_groups"]}
 

@@ -22,6 +22,13 @@ def refused(*command, **environment):
     return result.stderr
 
 
+def module(name):
+    """A script as a module."""
+    script = types.ModuleType(name)
+    exec((SRC / "scripts" / name).read_text(), script.__dict__)
+    return script
+
+
 @pytest.fixture
 def upstream(tmp_path):
     """As much of a kernel tree as our files and patches need."""
@@ -50,9 +57,9 @@ def test_a_tree_whose_code_differs_is_refused_and_left_alone(upstream):
 
 def test_what_was_not_finished_is_made_anew():
     """An interrupted copy of the tree is not taken for the tree."""
-    tree = types.ModuleType("tree")
-    exec((SRC / "scripts/tree").read_text(), tree.__dict__)
+    tree = module("tree")
     target = BUILD / "run-unfinished"
+    shutil.rmtree(target, ignore_errors=True)
     for finished in (False, True):
         try:
             with tree.finished(target) as part:
@@ -63,6 +70,34 @@ def test_what_was_not_finished_is_made_anew():
             pass
         assert target.exists() == finished
     shutil.rmtree(target)
+
+
+def test_a_version_that_the_archive_has_no_more_is_left_out():
+    tree = module("tree")
+
+    def fetch(version):
+        if version != "7.2":
+            raise tree.Error(reason)
+        return version
+
+    tree.fetch = fetch
+    reason = "failed: E: Unable to locate package"
+    assert tree.pristine() == tree.pristine(everything=True) == ["7.2"]
+    reason = "failed: E: no network"
+    for everything in (False, True):
+        with pytest.raises(tree.Error, match="no network"):
+            tree.pristine(everything)
+
+
+def test_only_a_directory_of_ours_is_cleaned(tmp_path):
+    theirs, ours = tmp_path / "linux-next", tmp_path / "build"
+    theirs.mkdir()
+    assert "was not empty" in refused(SRC / "scripts/build", "--clean", BUILD=str(tmp_path))
+    assert theirs.exists()
+    (ours / "linux-7.3").mkdir(parents=True)
+    (ours / ".btrfs-rust").touch()
+    output_of(SRC / "scripts/build", "--clean", env={**os.environ, "BUILD": str(ours)})
+    assert [path.name for path in ours.iterdir()] == [".btrfs-rust"]
 
 
 def test_an_image_in_use_is_refused(tmp_path):
@@ -108,6 +143,8 @@ echo "Ran: $*"
 def xfstests():
     """A function that runs scripts/xfstests, with a $BUILD of its own, on something that looks like an installed xfstests."""
     directory = BUILD / "run-xfstests"
+    # Of a run that was killed.
+    shutil.rmtree(directory, ignore_errors=True)
     for name, text in {"check": CHECK, "ltp/fsstress": "", "tests/btrfs/group.list": "# Made\n\n001 quick send\n002 send\n003 send\n004 send\n",
                        "tests/generic/group.list": "001 fiemap\n"}.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)

@@ -287,7 +287,8 @@ def load(path):
     """The document that scripts/bench/run has written."""
     try:
         document = json.loads(path.read_text())
-        document["series"]
+        for key in ("date", "partial", "environment", "series"):
+            document[key]
     except (ValueError, KeyError, TypeError) as error:
         raise Error(f"{path} is not what scripts/bench/run writes: {error!r}") from None
     return document

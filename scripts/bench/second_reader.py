@@ -21,8 +21,10 @@ def send_beside_reader(top):
     with subprocess.Popen(fio, stdout=subprocess.PIPE, text=True) as reader:
         # Only what it reads after its ramp time counts.
         time.sleep(1.5)
-        _, result = guest.timed_send(top / "snap1")
-        reader.send_signal(signal.SIGINT)
+        try:
+            _, result = guest.timed_send(top / "snap1")
+        finally:
+            reader.send_signal(signal.SIGINT)
         said = reader.communicate()[0]
     return json.loads(said[said.index("{"):])["jobs"][0]["read"]["clat_ns"]["mean"] / 1e9, result
 
