@@ -3,7 +3,7 @@
 """Break a filesystem's metadata in one place at a time, with right checksums, and see what sends and fiemaps make of it.
 
 guest_broken.py make DEVICE; guest_broken.py run DEVICE FIRST LAST OUTPUT: a line of JSON for each of the images FIRST to LAST - 1,
-which are the same whenever they are made. DEVICE is left as it was.
+which are the same whenever they are made. DEVICE is left as it was. guest_broken.py fifo DEVICE: an image of its own.
 """
 
 import ctypes
@@ -13,6 +13,7 @@ import json
 import os
 import random
 import re
+import stat
 import struct
 import sys
 from pathlib import Path
@@ -24,7 +25,9 @@ K = 1024
 MNT = "/mnt/fs"
 NODESIZE = 4096
 MS_RDONLY = 1
-EXTENT_DATA, EXTENT_ITEM, METADATA_ITEM, ROOT_ITEM = 108, 168, 169, 132
+INODE_ITEM, EXTENT_DATA, EXTENT_ITEM, METADATA_ITEM, ROOT_ITEM = 1, 108, 168, 169, 132
+# Where struct btrfs_inode_item has the mode.
+MODE = 52
 # Where struct btrfs_file_extent_item says how it is compressed, what kind it is, and what it takes on disk.
 COMPRESSION, TYPE, DISK_NUM_BYTES = 16, 20, 29
 REGULAR = 1
@@ -281,5 +284,39 @@ def run(device, first, last, output):
             file.write(json.dumps([number, what, physical, results, sorted(splats)]) + "\n")
 
 
+def fifo(device):
+    """Send what changed of a file between two snapshots, whose inode item, in a leaf of both, says that it is a FIFO."""
+    guest.mkfs(device, "-n", str(NODESIZE), "-m", "single", "-d", "single")
+    top = guest.mount(device, MNT)
+    guest.run("btrfs", "subvolume", "create", top / "files")
+    with open(top / "files/file", "wb") as file:
+        for number in range(200):
+            os.pwrite(file.fileno(), bytes([number]) * 8 * K, number * 12 * K)
+            os.fsync(file.fileno())
+        guest.snapshot(top / "files", top / "old")
+        os.pwrite(file.fileno(), bytes(8 * K), 150 * 12 * K)
+    guest.snapshot(top / "files", top / "new")
+    owners = [guest.subvolume_id(top / name) for name in ("old", "new")]
+    guest.umount(MNT)
+    image = Image(device)
+    # The first pointer in the root of each snapshot leads to the leaf with the inode item.
+    (_, old), (where, new) = ((physical, block) for owner in owners for physical, block in image.blocks.items()
+                              if field(block, "owner") == owner and field(block, "level") == 1)
+    start, end = HEADER_SIZE + BLOCKPTR, HEADER_SIZE + KEY_PTR.size
+    image.write(where, with_checksum(new[:start] + old[start:end] + new[end:]))
+    address = items(old)[0][1][3:]
+    where, leaf = next((physical, bytearray(block)) for physical, block in image.blocks.items()
+                       if (field(block, "bytenr"), field(block, "generation")) == address)
+    data = next(HEADER_SIZE + start for _, (_, kind, _, start, size) in items(leaf)[::-1] if kind == INODE_ITEM)
+    struct.pack_into("<L", leaf, data + MODE, stat.S_IFIFO | 0o644)
+    image.write(where, with_checksum(bytes(leaf)))
+    guest.mount(device, MNT, "ro")
+    # Its directory has it as a file.
+    print(f"looked up: {attempt(os.stat, top / 'new/file')}")
+    guest.send_directly(top / "new", owners[0])
+    print("sent:", *(line.split()[0] for line in guest.run("btrfs", "receive", "--dump", "-f", "/tmp/stream").splitlines()))
+    guest.umount(MNT)
+
+
 if __name__ == "__main__":
-    {"make": make, "run": run}[sys.argv[1]](*sys.argv[2:])
+    {"make": make, "run": run, "fifo": fifo}[sys.argv[1]](*sys.argv[2:])

@@ -207,6 +207,14 @@ def test_broken_images_give_the_same():
     compare_broken(range(150), "um-rust", "um-verify")
 
 
+@pytest.mark.parametrize("flavour", ["um-c", "um-rust"])
+def test_extents_of_what_is_no_file_are_left_alone(flavour):
+    disk = blank("fifo", 160 << 20)
+    said = vm(flavour, BROKEN, "fifo", "/dev/ubdb", disks=[disk], options=["--expect", "BTRFS critical"])
+    assert said == "looked up: EUCLEAN\nsent: snapshot\n"
+    disk.unlink()
+
+
 @pytest.mark.parametrize("defect, expected", [("unverified_wait", "while it is read: EUCLEAN"),
                                               ("unverified_generation", "once it is in memory: EIO"),
                                               ("utimes_of_another", "At snapshot new")])

@@ -78,7 +78,12 @@ struct btrfs_rust_listing {
 
 /* The state of reada_walk.rs. */
 struct btrfs_rust_walk {
-	u64 state[30];
+	u64 state[24];
+};
+
+/* The leaf that was looked up last in a tree, see reada_walk.rs; all zeroes is none. */
+struct btrfs_rust_located {
+	u64 state[6];
 };
 
 /* reada_walk.rs */
@@ -93,8 +98,8 @@ u64 btrfs_rust_walk_last(const struct btrfs_rust_walk *walk);
 void btrfs_rust_walk_restart(struct btrfs_rust_walk *walk, const struct btrfs_rust_key *key);
 bool btrfs_rust_walk_init_listing(struct btrfs_rust_walk *walk, const struct btrfs_rust_disk *disk,
 				  const struct btrfs_rust_listing *listing);
-bool btrfs_rust_walk_want(struct btrfs_rust_walk *walk, struct btrfs_root *extent_root, u64 bytenr,
-			  struct btrfs_rust_leaf *leaf);
+bool btrfs_rust_locate(struct btrfs_rust_located *located, struct btrfs_root *root,
+		       const struct btrfs_rust_key *key, struct btrfs_rust_leaf *leaf);
 
 /* An extent of a file, see reada_data.rs; without data on disk, @bytenr is 0. */
 struct btrfs_rust_extent {
@@ -125,7 +130,7 @@ struct btrfs_rust_range {
 
 /* The state of reada_data.rs. */
 struct btrfs_rust_data {
-	u64 state[48];
+	u64 state[36];
 };
 
 /* reada_data.rs */
@@ -140,10 +145,6 @@ u32 btrfs_rust_data_plan(struct btrfs_rust_data *data, struct btrfs_root *root,
 void btrfs_rust_data_range(const struct btrfs_rust_data *data, u32 index,
 			   struct btrfs_rust_range *range);
 u32 btrfs_rust_data_ordered(const struct btrfs_rust_data *data, u32 index);
-bool btrfs_rust_data_references(struct btrfs_rust_data *data, struct btrfs_root *extent_root,
-				u64 bytenr, struct btrfs_rust_leaf *leaf);
-bool btrfs_rust_data_csums(struct btrfs_rust_data *data, struct btrfs_root *csum_root, u64 bytenr,
-			   struct btrfs_rust_leaf *leaf);
 
 /* The state of share_cache.rs; all zeroes is an empty cache. */
 struct btrfs_rust_share_cache {

@@ -41,6 +41,7 @@ use crate::{
         self,
         Disk,
         Leaf,
+        Located,
         Tree,
         Walk, //
     },
@@ -81,7 +82,7 @@ check_prototypes!(
     btrfs_rust_walk_last,
     btrfs_rust_walk_restart,
     btrfs_rust_walk_init_listing,
-    btrfs_rust_walk_want,
+    btrfs_rust_locate,
     btrfs_rust_data_init,
     btrfs_rust_data_destroy,
     btrfs_rust_data_is_due,
@@ -89,8 +90,6 @@ check_prototypes!(
     btrfs_rust_data_plan,
     btrfs_rust_data_range,
     btrfs_rust_data_ordered,
-    btrfs_rust_data_references,
-    btrfs_rust_data_csums,
     btrfs_rust_share_lookup,
     btrfs_rust_share_store,
     btrfs_rust_share_end_many_paths,
@@ -113,6 +112,9 @@ check_prototypes!(
 #[cfg(CONFIG_BTRFS_RUST_VERIFY)]
 check_prototypes!(btrfs_rust_share_block);
 
+#[cfg(CONFIG_BTRFS_RUST_KUNIT_BENCH)]
+check_prototypes!(btrfs_rust_lru_entry_size);
+
 const _: () = assert!(reada::MAX_SCAN < bindings::BTRFS_RUST_READA_MAX);
 const _: () = assert!(reada_walk::LISTING == bindings::BTRFS_RUST_LISTING);
 const _: () = assert!(reada_data::MAX_INODES == bindings::BTRFS_RUST_DATA_INODES as usize);
@@ -121,6 +123,8 @@ const _: () = assert!(reada_data::MAX_RANGES == bindings::BTRFS_RUST_DATA_RANGES
 // C keeps the states in opaque storage.
 const _: () = assert!(size_of::<Walk>() <= size_of::<bindings::btrfs_rust_walk>());
 const _: () = assert!(align_of::<Walk>() <= align_of::<bindings::btrfs_rust_walk>());
+const _: () = assert!(size_of::<Located>() <= size_of::<bindings::btrfs_rust_located>());
+const _: () = assert!(align_of::<Located>() <= align_of::<bindings::btrfs_rust_located>());
 const _: () = assert!(size_of::<DataWalk>() <= size_of::<bindings::btrfs_rust_data>());
 const _: () = assert!(align_of::<DataWalk>() <= align_of::<bindings::btrfs_rust_data>());
 const _: () = assert!(size_of::<ShareCache>() <= size_of::<bindings::btrfs_rust_share_cache>());
@@ -432,25 +436,30 @@ unsafe extern "C" fn btrfs_rust_walk_init_listing(
     unsafe { write_walk(walk, new) }
 }
 
-/// Looks up the leaf of the extent tree that is needed for the extent at `bytenr`; false if it was
-/// the last one already. Reads nodes and waits for them.
+/// Looks up the leaf that `key` is in; false if it was the last one already, or could not be found.
+/// Reads nodes and waits for them.
 ///
 /// # Safety
 ///
-/// As for [`btrfs_rust_walk_plan`]; `leaf` must be valid for writing.
+/// `located` must be all zeroes or what this function has left there, and the caller's alone;
+/// `root` must be a root, `key` be valid for reading and `leaf` for writing. `commit_root_sem` must
+/// be held.
 #[no_mangle]
-unsafe extern "C" fn btrfs_rust_walk_want(
-    walk: *mut bindings::btrfs_rust_walk,
-    extent_root: *mut bindings::btrfs_root,
-    bytenr: u64,
+unsafe extern "C" fn btrfs_rust_locate(
+    located: *mut bindings::btrfs_rust_located,
+    root: *mut bindings::btrfs_root,
+    key: *const bindings::btrfs_rust_key,
     leaf: *mut bindings::btrfs_rust_leaf,
 ) -> bool {
-    // SAFETY: By the safety requirements.
-    let walk = unsafe { &mut *walk.cast::<Walk>() };
+    // SAFETY: By the safety requirements, and all zeroes is a value of this type.
+    let (located, key) = unsafe { (&mut *located.cast::<Located>(), *key) };
     // INVARIANT: By the safety requirements.
-    let found = walk.want(&CommitRoot(extent_root), bytenr);
+    let Some(found) = located.leaf(&CommitRoot(root), key.into()) else {
+        return false;
+    };
     // SAFETY: By the safety requirements.
-    unsafe { write_leaf(leaf, found) }
+    unsafe { leaf.write(found.into()) };
+    true
 }
 
 /// Frees what [`btrfs_rust_walk_init`] has made.
@@ -749,61 +758,6 @@ unsafe extern "C" fn btrfs_rust_data_ordered(
     // SAFETY: By the safety requirements.
     let data = unsafe { &*data.cast::<DataWalk>() };
     data.ordered(index as usize).unwrap_or(index)
-}
-
-/// Writes a leaf where C can read it, and returns whether there is one.
-///
-/// # Safety
-///
-/// `leaf` must be valid for writing.
-unsafe fn write_leaf(leaf: *mut bindings::btrfs_rust_leaf, found: Option<Leaf>) -> bool {
-    let Some(found) = found else {
-        return false;
-    };
-    // SAFETY: By the safety requirements.
-    unsafe { leaf.write(found.into()) };
-    true
-}
-
-/// Looks up the leaf of the extent tree that is needed for the extent at `bytenr`; false if it was
-/// the last one already. Reads nodes and waits for them.
-///
-/// # Safety
-///
-/// As for [`btrfs_rust_data_plan`]; `leaf` must be valid for writing.
-#[no_mangle]
-unsafe extern "C" fn btrfs_rust_data_references(
-    data: *mut bindings::btrfs_rust_data,
-    extent_root: *mut bindings::btrfs_root,
-    bytenr: u64,
-    leaf: *mut bindings::btrfs_rust_leaf,
-) -> bool {
-    // SAFETY: By the safety requirements.
-    let data = unsafe { &mut *data.cast::<DataWalk>() };
-    // INVARIANT: By the safety requirements.
-    let found = data.references(&CommitRoot(extent_root), bytenr);
-    // SAFETY: By the safety requirements.
-    unsafe { write_leaf(leaf, found) }
-}
-
-/// The same in the checksum tree.
-///
-/// # Safety
-///
-/// As for [`btrfs_rust_data_references`].
-#[no_mangle]
-unsafe extern "C" fn btrfs_rust_data_csums(
-    data: *mut bindings::btrfs_rust_data,
-    csum_root: *mut bindings::btrfs_root,
-    bytenr: u64,
-    leaf: *mut bindings::btrfs_rust_leaf,
-) -> bool {
-    // SAFETY: By the safety requirements.
-    let data = unsafe { &mut *data.cast::<DataWalk>() };
-    // INVARIANT: By the safety requirements.
-    let found = data.csums(&CommitRoot(csum_root), bytenr);
-    // SAFETY: By the safety requirements.
-    unsafe { write_leaf(leaf, found) }
 }
 
 /// Turns an answer into what C expects: 1, 0 or -ENOENT.

@@ -15,6 +15,8 @@ static_assert(BTRFS_RUST_READA_NONE == READA_NONE);
 static_assert(BTRFS_RUST_READA_BACK == READA_BACK);
 static_assert(BTRFS_RUST_READA_FORWARD == READA_FORWARD);
 static_assert(BTRFS_RUST_READA_FORWARD_ALWAYS == READA_FORWARD_ALWAYS);
+/* What share_cache.rs and reada_walk.rs know of the format. */
+static_assert(BTRFS_MAX_LEVEL == 8);
 /* What tree_move_down() reads ahead of the smallest nodes. */
 static_assert(SZ_128K / BTRFS_MIN_BLOCKSIZE <= BTRFS_RUST_READA_MAX);
 

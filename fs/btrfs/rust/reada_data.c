@@ -24,8 +24,6 @@
 /* What reada_data.rs knows of the format. */
 static_assert(BTRFS_INODE_ITEM_KEY == 1);
 static_assert(BTRFS_EXTENT_DATA_KEY == 108);
-static_assert(BTRFS_EXTENT_CSUM_KEY == 128);
-static_assert(BTRFS_EXTENT_CSUM_OBJECTID == -10ULL);
 static_assert(BTRFS_LAST_FREE_OBJECTID == -256ULL);
 static_assert(BTRFS_MAX_COMPRESSED == SZ_128K);
 
@@ -44,6 +42,8 @@ struct btrfs_reada_inode {
 
 /* An extent that is read as it is on disk. */
 struct btrfs_reada_encoded {
+	/* Held as long as it is being read. */
+	struct inode *inode;
 	u64 bytenr;
 	u64 len;
 	/* Of the last relocation when it was planned. */
@@ -106,6 +106,7 @@ static void put_encoded(struct btrfs_reada_encoded **slot)
 	if (!read)
 		return;
 	wait_for_completion_io(&read->done);
+	iput(read->inode);
 	for (unsigned int i = 0; i < read->nr_pages; i++)
 		__free_page(read->pages[i]);
 	kvfree(read);
@@ -117,7 +118,6 @@ void btrfs_reada_data_end(struct btrfs_reada_data *data)
 {
 	if (!data->root)
 		return;
-	/* The reads use the inodes. */
 	for (u32 i = 0; i < BTRFS_RUST_DATA_RANGES; i++)
 		put_encoded(&data->encoded[i]);
 	for (u32 i = 0; i < BTRFS_RUST_DATA_INODES; i++)
@@ -141,6 +141,11 @@ static void hold_inode(struct btrfs_reada_data *data, const struct btrfs_rust_ra
 	inode = btrfs_iget(range->ino, data->root);
 	if (IS_ERR(inode))
 		return;
+	/* Where keys are out of order, this need not be the item that was looked at. */
+	if (!S_ISREG(inode->vfs_inode.i_mode)) {
+		iput(&inode->vfs_inode);
+		return;
+	}
 	held->inode = &inode->vfs_inode;
 	held->clean = inode->vfs_inode.i_mapping->nrpages == 0;
 	held->start = U64_MAX;
@@ -206,6 +211,8 @@ static void read_encoded(struct btrfs_reada_data *data, const struct btrfs_rust_
 
 	if (!read)
 		return;
+	ihold(inode);
+	read->inode = inode;
 	read->bytenr = range->bytenr;
 	read->len = range->disk_len;
 	read->last_reloc_trans = last_reloc_trans;
@@ -257,6 +264,10 @@ static void read_range(struct btrfs_reada_data *data, const struct btrfs_rust_ra
 static void read_leaves(struct btrfs_reada_data *data, u64 bytenr)
 {
 	struct btrfs_fs_info *fs_info = data->root->fs_info;
+	const struct btrfs_rust_key references = btrfs_reada_references(bytenr);
+	const struct btrfs_rust_key csums = {
+		BTRFS_EXTENT_CSUM_OBJECTID, bytenr, BTRFS_EXTENT_CSUM_KEY
+	};
 	struct btrfs_root *extent_root;
 	struct btrfs_root *csum_root;
 	struct btrfs_rust_leaf leaf;
@@ -266,9 +277,9 @@ static void read_leaves(struct btrfs_reada_data *data, u64 bytenr)
 		return;
 	extent_root = btrfs_extent_root(fs_info, bytenr);
 	csum_root = btrfs_csum_root(fs_info, bytenr);
-	if (extent_root && btrfs_rust_data_references(&data->plan, extent_root, bytenr, &leaf))
+	if (extent_root && btrfs_rust_locate(&data->references, extent_root, &references, &leaf))
 		btrfs_reada_leaf(extent_root, &leaf);
-	if (csum_root && btrfs_rust_data_csums(&data->plan, csum_root, bytenr, &leaf))
+	if (csum_root && btrfs_rust_locate(&data->csums, csum_root, &csums, &leaf))
 		btrfs_reada_leaf(csum_root, &leaf);
 }
 
@@ -278,7 +289,6 @@ static void put_passed(struct btrfs_reada_data *data, u32 passed, u64 ino)
 	for (; data->passed != passed; data->passed++)
 		put_encoded(encoded_slot(data, data->passed));
 
-	/* The reads that used them are over. */
 	while (data->inodes[data->first].ino && data->inodes[data->first].ino < ino) {
 		put_inode(&data->inodes[data->first]);
 		data->first = (data->first + 1) % BTRFS_RUST_DATA_INODES;
@@ -313,7 +323,8 @@ void btrfs_reada_data_at(struct btrfs_reada_data *data, const struct btrfs_key *
 	for (u32 i = 0; i < count; i++) {
 		btrfs_rust_data_range(&data->plan, i, &range);
 		data->planned = range.number + 1;
-		if (!rwsem_is_contended(&fs_info->commit_root_sem))
+		if (!rwsem_is_contended(&fs_info->commit_root_sem) &&
+		    !fatal_signal_pending(current))
 			read_leaves(data, range.bytenr);
 	}
 	blk_finish_plug(&plug);

@@ -22,6 +22,9 @@ struct btrfs_reada_data {
 	struct btrfs_rust_data plan;
 	/* NULL if there is no readahead. */
 	struct btrfs_root *root;
+	/* The leaves that say who else has an extent, and what its checksums are. */
+	struct btrfs_rust_located references;
+	struct btrfs_rust_located csums;
 	/* Inodes that are held until the send has passed them: a ring, from @first on. */
 	struct btrfs_reada_inode *inodes;
 	u32 first;

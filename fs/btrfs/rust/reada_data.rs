@@ -26,10 +26,9 @@ use crate::{
         Node, //
     },
     reada_walk::{
+        sort_by_address,
         Cursor,
         Disk,
-        Leaf,
-        Located,
         Tree, //
     },
 };
@@ -64,10 +63,6 @@ const INODE_ITEM_KEY: u8 = 1;
 
 /// `BTRFS_EXTENT_DATA_KEY`.
 const EXTENT_DATA_KEY: u8 = 108;
-
-/// `BTRFS_EXTENT_CSUM_OBJECTID` and `BTRFS_EXTENT_CSUM_KEY`.
-const EXTENT_CSUM_OBJECTID: u64 = -10i64 as u64;
-const EXTENT_CSUM_KEY: u8 = 128;
 
 /// `BTRFS_LAST_FREE_OBJECTID`: what comes after it are not files.
 const LAST_FREE_OBJECTID: u64 = -256i64 as u64;
@@ -204,8 +199,6 @@ pub(crate) struct DataWalk {
     run: Run,
     /// Extents that were looked at, each at the place that its hash gives.
     seen: KVVec<(u64, u64)>,
-    references: Located,
-    csums: Located,
 }
 
 impl DataWalk {
@@ -237,8 +230,6 @@ impl DataWalk {
             order: KVVec::with_capacity(MAX_RANGES, GFP_KERNEL)?,
             run: Run::default(),
             seen: KVVec::from_elem((0, 0), MAX_SEEN, GFP_KERNEL)?,
-            references: Located::default(),
-            csums: Located::default(),
         })
     }
 
@@ -303,7 +294,11 @@ impl DataWalk {
         if self.planned().is_empty() {
             self.window = window;
         }
-        self.sort();
+        let planned = self.ranges.get(self.batch..).unwrap_or_default();
+        let first = if self.rotating { 0 } else { planned.len() };
+        sort_by_address(&mut self.order, planned.len(), first, |number| {
+            planned[number].bytenr
+        });
     }
 
     /// The ranges of the last batch, as the send comes to them.
@@ -314,35 +309,6 @@ impl DataWalk {
     /// The number among them of the one that is to be read after `index` others.
     pub(crate) fn ordered(&self, index: usize) -> Option<u32> {
         self.order.get(index).copied()
-    }
-
-    /// The leaf of the extent tree that has the references to the extent at `bytenr`, unless it is
-    /// the one that was asked for last.
-    pub(crate) fn references<T: Tree>(&mut self, extent_tree: &T, bytenr: u64) -> Option<Leaf> {
-        self.references.references(extent_tree, bytenr)
-    }
-
-    /// The same of the leaf that has the checksums.
-    pub(crate) fn csums<T: Tree>(&mut self, csum_tree: &T, bytenr: u64) -> Option<Leaf> {
-        let key = Key {
-            objectid: EXTENT_CSUM_OBJECTID,
-            kind: EXTENT_CSUM_KEY,
-            offset: bytenr,
-        };
-        self.csums.leaf(csum_tree, key)
-    }
-
-    fn sort(&mut self) {
-        for number in 0..self.planned().len() as u32 {
-            if self.order.push_within_capacity(number).is_err() {
-                break;
-            }
-        }
-        let planned = self.ranges.get(self.batch..).unwrap_or_default();
-        if self.rotating {
-            self.order
-                .sort_unstable_by_key(|number| planned[*number as usize].bytenr);
-        }
     }
 
     fn is_full(&self) -> bool {
@@ -360,7 +326,7 @@ impl DataWalk {
             ..Key::default()
         };
         if from == key && key.kind == EXTENT_DATA_KEY && key.objectid != self.file.0 {
-            // The send has looked at the inode item.
+            // C tells of extents only if the send reads them: it has looked at the inode item.
             self.file = (key.objectid, true);
         }
         let mut cursor = Cursor::new(tree, from, true, end);
@@ -381,7 +347,9 @@ impl DataWalk {
             }
             if node.level() > 1 {
                 if cursor.descend(None, 0).is_none() {
-                    return Some(self.wait(first, key));
+                    // The send comes to the same error.
+                    self.trigger = first;
+                    return Some(first);
                 }
                 continue;
             }
@@ -421,7 +389,7 @@ impl DataWalk {
     }
 
     /// Has `next` looked at when the send has come from `key` to another extent or inode: it may be
-    /// in memory then, or be read without an error.
+    /// in memory then.
     fn wait(&mut self, next: Key, key: Key) -> Key {
         self.trigger = Key {
             objectid: key.objectid,

@@ -3,9 +3,9 @@
 /*
  * The locks and the I/O of reada_walk.rs.
  *
- * What is planned is true while commit_root_sem is held. Once it was dropped, blocks can only have
- * gone away by relocation: snapshots replace no more than the root, and trees that are being sent
- * are not deleted.
+ * What is planned is true while commit_root_sem is held. Once it was dropped, blocks of a tree that
+ * is being sent can only have gone away by relocation: snapshots replace no more than the root, and
+ * such a tree is not deleted. A tree that is listed by fiemap may change at any commit.
  */
 
 #include <linux/backing-dev.h>
@@ -26,7 +26,6 @@
 
 /* What reada_walk.rs knows of the format. */
 static_assert(sizeof(struct btrfs_item) + sizeof(struct btrfs_file_extent_item) == 25 + 53);
-static_assert(BTRFS_METADATA_ITEM_KEY == 169);
 
 /* Leaves to submit at a time; more are left to a worker, since a disk's queue may be full. */
 #define READA_WALK_CHUNK	64
@@ -276,10 +275,11 @@ void btrfs_reada_fiemap_end(struct btrfs_reada_fiemap *fiemap)
 /* Start reading the leaf of the extent tree that has the references to @bytenr. */
 static void submit_backref(struct btrfs_reada_fiemap *fiemap, u64 bytenr)
 {
+	const struct btrfs_rust_key key = btrfs_reada_references(bytenr);
 	struct btrfs_rust_leaf leaf;
 
 	if (!fiemap->backref_leaves ||
-	    !btrfs_rust_walk_want(&fiemap->plan, fiemap->extent_root, bytenr, &leaf))
+	    !btrfs_rust_locate(&fiemap->located, fiemap->extent_root, &key, &leaf))
 		return;
 	if (btrfs_reada_leaf(fiemap->extent_root, &leaf))
 		fiemap->backref_leaves--;
@@ -300,7 +300,8 @@ static void submit_backrefs(struct btrfs_reada_fiemap *fiemap, const struct exte
 		const struct btrfs_file_extent_item *item;
 		struct btrfs_key key;
 
-		if (rwsem_is_contended(&eb->fs_info->commit_root_sem))
+		if (rwsem_is_contended(&eb->fs_info->commit_root_sem) ||
+		    fatal_signal_pending(current))
 			break;
 		btrfs_item_key_to_cpu(eb, &key, slot);
 		if (key.objectid != ino || key.type != BTRFS_EXTENT_DATA_KEY ||
@@ -337,7 +338,7 @@ static bool follow_leaf(struct btrfs_reada_fiemap *fiemap, u32 index, u64 root_g
 	check.transid = leaf.generation;
 	check.owner_root = btrfs_root_id(root);
 	down_read(&fs_info->commit_root_sem);
-	/* Whatever changes in a tree gives it a new root. */
+	/* Otherwise the leaf may be no more. */
 	is_same = btrfs_header_generation(root->commit_root) == root_gen;
 	if (is_same) {
 		eb = read_tree_block(fs_info, leaf.blockptr, &check);
@@ -362,6 +363,7 @@ void btrfs_reada_fiemap_at(struct btrfs_reada_fiemap *fiemap, u64 offset)
 		struct blk_plug plug;
 		u64 root_gen;
 		u32 count;
+		u32 done;
 
 		if (!btrfs_rust_walk_is_due(&fiemap->plan, &position))
 			break;
@@ -369,10 +371,18 @@ void btrfs_reada_fiemap_at(struct btrfs_reada_fiemap *fiemap, u64 offset)
 		root_gen = btrfs_header_generation(root->commit_root);
 		count = btrfs_rust_walk_plan(&fiemap->plan, root, NULL, &position);
 		blk_start_plug(&plug);
-		for (u32 i = 0; i < count; i++) {
+		for (done = 0; done < count && !fatal_signal_pending(current); done++) {
 			struct btrfs_rust_leaf leaf;
 
-			btrfs_rust_walk_leaf(&fiemap->plan, i, &leaf);
+			/* A disk's queue may be full, and the batch large. */
+			if (rwsem_is_contended(&fs_info->commit_root_sem)) {
+				up_read(&fs_info->commit_root_sem);
+				cond_resched();
+				down_read(&fs_info->commit_root_sem);
+				if (btrfs_header_generation(root->commit_root) != root_gen)
+					break;
+			}
+			btrfs_rust_walk_leaf(&fiemap->plan, done, &leaf);
 			if (!btrfs_reada_leaf(root, &leaf))
 				break;
 		}
@@ -381,7 +391,7 @@ void btrfs_reada_fiemap_at(struct btrfs_reada_fiemap *fiemap, u64 offset)
 
 		if (!fiemap->extent_root)
 			continue;
-		for (u32 i = 0; i < count && fiemap->backref_leaves; i++) {
+		for (u32 i = 0; i < done && fiemap->backref_leaves; i++) {
 			if (fatal_signal_pending(current) || !follow_leaf(fiemap, i, root_gen))
 				break;
 		}

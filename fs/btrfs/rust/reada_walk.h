@@ -5,6 +5,7 @@
 
 #include <linux/types.h>
 #include <linux/workqueue.h>
+#include <uapi/linux/btrfs_tree.h>
 #include "btrfs_rust.h"
 
 struct btrfs_fs_info;
@@ -40,6 +41,12 @@ struct btrfs_reada_walk {
 	u64 evicted;
 };
 
+/* What says who has a reference to the extent at @bytenr is not after this key. */
+static inline struct btrfs_rust_key btrfs_reada_references(u64 bytenr)
+{
+	return (struct btrfs_rust_key){ bytenr, U64_MAX, BTRFS_METADATA_ITEM_KEY };
+}
+
 struct btrfs_rust_disk btrfs_reada_disk(const struct btrfs_fs_info *fs_info);
 bool btrfs_reada_leaf(struct btrfs_root *root, const struct btrfs_rust_leaf *leaf);
 
@@ -62,6 +69,7 @@ struct btrfs_reada_fiemap {
 	struct btrfs_inode *inode;
 	/* NULL if nobody will look who shares the extents. */
 	struct btrfs_root *extent_root;
+	struct btrfs_rust_located located;
 	/* In bytes. */
 	u64 start;
 	u64 end;

@@ -44,10 +44,6 @@ const SERIES: u32 = 16;
 /// `struct btrfs_file_extent_item`.
 const FILE_EXTENT_SIZE: u32 = 25 + 53;
 
-/// `BTRFS_METADATA_ITEM_KEY`: what says who has a reference to a block is not after it, nor is what
-/// says that of a data extent.
-const METADATA_ITEM_KEY: u8 = 169;
-
 /// The greatest number of nodes on a path, leaves left out.
 const MAX_DEPTH: usize = 7;
 
@@ -251,35 +247,45 @@ impl<'a, T: Tree> Cursor<'a, T> {
 }
 
 /// The leaf that was looked for last in a tree where one thing is looked up after the other.
-#[derive(Default)]
+///
+/// All zeroes is none.
 pub(crate) struct Located {
-    /// What is in it.
+    /// What is in it, or in the part of the tree that could not be read.
     covered: Range<Key>,
 }
 
 impl Located {
-    /// The leaf that `key` is in, unless it is the last one. `None` also on errors.
+    /// The leaf that `key` is in, unless it is the last one. `None` also on errors, once for all
+    /// keys in the same part of the tree.
     pub(crate) fn leaf<T: Tree>(&mut self, tree: &T, key: Key) -> Option<Leaf> {
         if self.covered.contains(&key) {
             return None;
         }
         let mut cursor = Cursor::new(tree, key, true, Key::MAX);
-        let (node, slot) = cursor.descend_to_leaves()?;
-        let leaf = Leaf::at(node, slot, 0);
+        let is_found = cursor.descend_to_leaves().is_some();
+        let (node, slot) = cursor.head()?;
+        let child = Leaf::at(node, slot, 0);
         cursor.advance();
-        self.covered = leaf.key..cursor.key().unwrap_or(Key::MAX);
-        Some(leaf)
+        self.covered = child.key..cursor.key().unwrap_or(Key::MAX);
+        is_found.then_some(child)
     }
+}
 
-    /// The same of the leaf of the extent tree that says who has a reference to the extent at
-    /// `bytenr`.
-    pub(crate) fn references<T: Tree>(&mut self, extent_tree: &T, bytenr: u64) -> Option<Leaf> {
-        let key = Key {
-            objectid: bytenr,
-            kind: METADATA_ITEM_KEY,
-            offset: u64::MAX,
-        };
-        self.leaf(extent_tree, key)
+/// Fills `order` with the numbers below `count`, those from `first` on by the address that each
+/// has on disk. To sort numbers takes less of the stack than to sort what they stand for.
+pub(crate) fn sort_by_address(
+    order: &mut KVVec<u32>,
+    count: usize,
+    first: usize,
+    address: impl Fn(usize) -> u64,
+) {
+    for number in 0..count as u32 {
+        if order.push_within_capacity(number).is_err() {
+            break;
+        }
+    }
+    if let Some(rest) = order.get_mut(first..) {
+        rest.sort_unstable_by_key(|number| address(*number as usize));
     }
 }
 
@@ -369,7 +375,6 @@ pub(crate) struct Walk {
     left: usize,
     /// How many leaves further on one must be missing for a batch to be read at all.
     lookout: Option<u32>,
-    references: Located,
     /// The last batch as the walk needs it, and in which order it is to be read; empty if in that
     /// of the walk.
     leaves: KVVec<Leaf>,
@@ -393,7 +398,6 @@ impl Walk {
             end: Key::MAX,
             left: usize::MAX,
             lookout: None,
-            references: Located::default(),
             leaves: KVVec::with_capacity(max_batch + 1, GFP_KERNEL)?,
             order: if max_batch > min_batch {
                 KVVec::with_capacity(max_batch + 1, GFP_KERNEL)?
@@ -493,25 +497,13 @@ impl Walk {
         };
         let first = self.leaves.first().map(|leaf| leaf.key);
         self.trigger = first.or(self.next).unwrap_or_default();
-        self.sort();
+        if self.leaves.len() > self.min_batch {
+            let (leaves, first) = (&self.leaves, self.min_batch);
+            sort_by_address(&mut self.order, leaves.len(), first, |number| {
+                leaves[number].blockptr
+            });
+        }
         self.batch = (self.batch * 2).min(self.max_batch);
-    }
-
-    /// Puts the leaves in the order in which they are to be read. It is their numbers that are
-    /// sorted, which takes less of the stack.
-    fn sort(&mut self) {
-        if self.leaves.len() <= self.min_batch {
-            return;
-        }
-        for number in 0..self.leaves.len() as u32 {
-            if self.order.push_within_capacity(number).is_err() {
-                break;
-            }
-        }
-        let leaves = &self.leaves;
-        if let Some(rest) = self.order.get_mut(self.min_batch..) {
-            rest.sort_unstable_by_key(|number| leaves[*number as usize].blockptr);
-        }
     }
 
     /// Looks whether a leaf further on is in memory, so that what comes before it needs no
@@ -530,12 +522,6 @@ impl Walk {
             cursor.advance();
         }
         Some(cursor.key())
-    }
-
-    /// The leaf of the extent tree that says who has a reference to the extent at `bytenr`, unless
-    /// it is the one that was wanted last. `None` also on errors.
-    pub(crate) fn want<T: Tree>(&mut self, extent_tree: &T, bytenr: u64) -> Option<Leaf> {
-        self.references.references(extent_tree, bytenr)
     }
 
     /// Moves the cursors over a batch; `None` on errors.
@@ -869,12 +855,14 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_of_the_extent_tree_is_wanted_once() -> Result {
+    fn a_leaf_is_located_once() -> Result {
         // Extents from 100 on, 10 to a leaf.
         let leaves = array((0..100).map(|number| (number * 10 + 100, number)))?;
         let parents = parents(&leaves, 30, 0)?;
         let tree = tree(&leaves, &parents, 30);
-        let mut walk = Walk::listing(DISK, key(0)..Key::MAX, 1, true)?;
+        let mut located = Located {
+            covered: Key::default()..Key::default(),
+        };
         let wanted = [
             (100, Some(0)),
             (109, None),
@@ -884,14 +872,32 @@ mod tests {
             (405, None),
             (399, Some(29)),
             (99999, Some(99)),
-            (u64::MAX, None),
+            (u64::MAX - 1, None),
             // Before all that there is.
             (5, Some(0)),
         ];
-        for (bytenr, expected) in wanted {
-            let leaf = walk.want(&tree, bytenr);
+        for (objectid, expected) in wanted {
+            let leaf = located.leaf(&tree, key(objectid));
             assert_eq!(leaf.map(|leaf| leaf.blockptr), expected);
         }
+        Ok(())
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_tried_once() -> Result {
+        let leaves = array((0..90).map(|number| (number, number)))?;
+        let mut parents = parents(&leaves, 30, 0)?;
+        // There is no such leaf.
+        parents[1].1 = 91;
+        let tree = tree(&leaves, &parents, 30);
+        let mut located = Located {
+            covered: Key::default()..Key::default(),
+        };
+        let mut found = 0;
+        for number in 0..90 {
+            found += u32::from(located.leaf(&tree, key(number)).is_some());
+        }
+        assert_eq!((found, tree.read.get()), (60, 61));
         Ok(())
     }
 
