@@ -221,6 +221,8 @@ def broken(image, number):
             change(chance, block, HEADER_SIZE + start + chance.choice((0, 8, 16, 21, 29, 37, 45, 24, 25, 33)) % (size - 7), "Q")
     if not field(block, "level") and is_impossible(block):
         what = "impossible compressed extent"
+    if not field(block, "level") and not field(block, "nritems"):
+        what = "leaf without items"
     if has_wrong_generation(block, image.blocks[physical]):
         what = "generation of a pointer"
     return what, physical, with_checksum(bytes(block))

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import guest_broken
-from guest_broken import BLOCKPTR, DISK_NUM_BYTES, EXTENT_DATA, GENERATION, HEADER_SIZE, MNT, Image, attempt, field, items, with_checksum
+from guest_broken import BLOCKPTR, DISK_NUM_BYTES, EXTENT_DATA, GENERATION, HEADER, HEADER_SIZE, MNT, Image, attempt, field, items, with_checksum
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 import guest
@@ -103,8 +103,8 @@ def unverified_wait(device):
         guest.umount(MNT)
 
 
-def unverified_generation(device):
-    """Look into a leaf of a snapshot through a pointer with a wrong generation, also when the leaf was read through another one."""
+def make_snapshot(device):
+    """A filesystem with a subvolume `files` and its snapshot `old`: its image, where the snapshot's root is, and that root."""
     top = make(device)
     guest.run("btrfs", "subvolume", "create", top / "files")
     for number in range(300):
@@ -113,8 +113,29 @@ def unverified_generation(device):
     owner = guest.subvolume_id(top / "old")
     guest.umount(MNT)
     image = Image(device)
-    where, block = next((physical, bytearray(block)) for physical, block in image.blocks.items()
+    return image, *next((physical, bytearray(block)) for physical, block in image.blocks.items()
                         if field(block, "owner") == owner and field(block, "level") == 1)
+
+
+def leaf_without_items(device):
+    """Look twice into a leaf that says that it has no items."""
+    image, _, root = make_snapshot(device)
+    pointers = items(root)
+    _, (inode, _, _, *address) = pointers[len(pointers) // 2]
+    where, leaf = next((physical, bytearray(block)) for physical, block in image.blocks.items()
+                       if [field(block, "bytenr"), field(block, "generation")] == address)
+    struct.pack_into("<L", leaf, HEADER["nritems"][0], 0)
+    image.write(where, with_checksum(bytes(leaf)))
+    guest.mount(device, MNT, "ro")
+    for what in ("at first", "once it is in memory"):
+        print(f"{what}: {tree_search(f'{MNT}/old', inode + 1)}")
+    guest.umount(MNT)
+
+
+def unverified_generation(device):
+    """Look into a leaf of a snapshot through a pointer with a wrong generation, also when the leaf was read through another one."""
+    top = Path(MNT)
+    image, where, block = make_snapshot(device)
     pointers = items(block)
     place, (inode, *_, generation) = pointers[len(pointers) // 2]
     struct.pack_into("<Q", block, place + GENERATION, generation + 2048)
@@ -203,5 +224,5 @@ def stale_shared(device):
 
 if __name__ == "__main__":
     {"zero_disk_num_bytes": zero_disk_num_bytes, "unverified_wait": unverified_wait,
-     "unverified_generation": unverified_generation, "utimes_of_another": utimes_of_another,
-     "lost_mkfile": lost_mkfile, "stale_shared": stale_shared}[sys.argv[1]](sys.argv[2])
+     "unverified_generation": unverified_generation, "leaf_without_items": leaf_without_items,
+     "utimes_of_another": utimes_of_another, "lost_mkfile": lost_mkfile, "stale_shared": stale_shared}[sys.argv[1]](sys.argv[2])
