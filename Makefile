@@ -30,8 +30,7 @@ bench:			## Run all benchmarks on three kinds of disk (FULL=1: the seeds' sizes)
 check:			## Run the tests
 	@$(ENV) scripts/build $(UM) um-debug x86_64-module
 	@$(ENV) scripts/vm --probe-kvm x86_64-module
-	@# What takes longest the first time begins first.
-	@$(ENV) $(PYTEST) $(BOTH) loadfile --no-loadscope-reorder -m 'not long' tests/test_kunit.py tests
+	@$(ENV) $(PYTEST) $(BOTH) loadfile -m 'not long' tests
 
 check-debug:		## Run tests in kernels with KASAN, kmemleak, lockdep and injected faults
 	@$(ENV) scripts/build $(UM) um-debug um-debug-verify x86_64-debug
