@@ -249,6 +249,7 @@ impl<'a, T: Tree> Cursor<'a, T> {
 /// The leaf that was looked for last in a tree where one thing is looked up after the other.
 ///
 /// All zeroes is none.
+#[derive(Default)]
 pub(crate) struct Located {
     /// What is in it, or in the part of the tree that could not be read.
     covered: Range<Key>,
@@ -860,9 +861,7 @@ mod tests {
         let leaves = array((0..100).map(|number| (number * 10 + 100, number)))?;
         let parents = parents(&leaves, 30, 0)?;
         let tree = tree(&leaves, &parents, 30);
-        let mut located = Located {
-            covered: Key::default()..Key::default(),
-        };
+        let mut located = Located::default();
         let wanted = [
             (100, Some(0)),
             (109, None),
@@ -890,9 +889,7 @@ mod tests {
         // There is no such leaf.
         parents[1].1 = 91;
         let tree = tree(&leaves, &parents, 30);
-        let mut located = Located {
-            covered: Key::default()..Key::default(),
-        };
+        let mut located = Located::default();
         let mut found = 0;
         for number in 0..90 {
             found += u32::from(located.leaf(&tree, key(number)).is_some());
