@@ -141,6 +141,18 @@ class Image:
     def owned_by(self, is_owner):
         return [physical for physical, block in sorted(self.blocks.items()) if is_owner(field(block, "owner"))]
 
+    def find(self, is_wanted):
+        """Where the first block is that is wanted, and what it holds, to be changed."""
+        return next((physical, bytearray(block)) for physical, block in self.blocks.items() if is_wanted(block))
+
+    def root(self, subvolume):
+        """The same of the root of a subvolume that has one level above its leaves."""
+        return self.find(lambda block: field(block, "owner") == subvolume and field(block, "level") == 1)
+
+    def child(self, pointer):
+        """The same of the block that a pointer, as of items(), leads to."""
+        return self.find(lambda block: (field(block, "bytenr"), field(block, "generation")) == pointer[3:])
+
     def write(self, physical, block):
         os.pwrite(self.handle, block, physical)
         os.fsync(self.handle)
@@ -302,13 +314,11 @@ def fifo(device):
     guest.umount(MNT)
     image = Image(device)
     # The first pointer in the root of each snapshot leads to the leaf with the inode item.
-    (_, old), (where, new) = ((physical, block) for owner in owners for physical, block in image.blocks.items()
-                              if field(block, "owner") == owner and field(block, "level") == 1)
+    (_, old), (where, new) = map(image.root, owners)
     start, end = HEADER_SIZE + BLOCKPTR, HEADER_SIZE + KEY_PTR.size
-    image.write(where, with_checksum(new[:start] + old[start:end] + new[end:]))
-    address = items(old)[0][1][3:]
-    where, leaf = next((physical, bytearray(block)) for physical, block in image.blocks.items()
-                       if (field(block, "bytenr"), field(block, "generation")) == address)
+    new[start:end] = old[start:end]
+    image.write(where, with_checksum(bytes(new)))
+    where, leaf = image.child(items(old)[0][1])
     data = next(HEADER_SIZE + start for _, (_, kind, _, start, size) in items(leaf)[::-1] if kind == INODE_ITEM)
     struct.pack_into("<L", leaf, data + MODE, stat.S_IFIFO | 0o644)
     image.write(where, with_checksum(bytes(leaf)))

@@ -49,8 +49,8 @@ def zero_disk_num_bytes(device):
             os.fsync(file.fileno())
     guest.umount(MNT)
     image = Image(device)
-    where, block = next((physical, bytearray(block)) for physical, block in image.blocks.items()
-                        if not field(block, "level") and any(entry[1] == EXTENT_DATA for _, entry in items(block)))
+    where, block = image.find(lambda block: not field(block, "level")
+                              and any(entry[1] == EXTENT_DATA for _, entry in items(block)))
     extents = [entry for _, entry in items(block) if entry[1] == EXTENT_DATA]
     struct.pack_into("<Q", block, HEADER_SIZE + extents[len(extents) // 2][3] + DISK_NUM_BYTES, 0)
     image.write(where, with_checksum(bytes(block)))
@@ -80,8 +80,7 @@ def unverified_wait(device):
         (top / f"file{number}").touch()
     guest.umount(MNT)
     image = Image(device)
-    where, block = next((physical, bytearray(block)) for physical, block in image.blocks.items()
-                        if field(block, "owner") == FS_TREE and field(block, "level") == 1)
+    where, block = image.root(FS_TREE)
     inodes = [(place, entry) for place, entry in items(block) if entry[0] > 300]
     (wrong, (wrong_inode, *_)), (_, (right_inode, _, _, bytenr, generation)) = inodes[0], inodes[len(inodes) // 2]
     struct.pack_into("<QQ", block, wrong + BLOCKPTR, bytenr, generation)
@@ -113,22 +112,20 @@ def make_snapshot(device):
     owner = guest.subvolume_id(top / "old")
     guest.umount(MNT)
     image = Image(device)
-    return image, *next((physical, bytearray(block)) for physical, block in image.blocks.items()
-                        if field(block, "owner") == owner and field(block, "level") == 1)
+    return image, *image.root(owner)
 
 
 def leaf_without_items(device):
     """Look twice into a leaf that says that it has no items."""
     image, _, root = make_snapshot(device)
     pointers = items(root)
-    _, (inode, _, _, *address) = pointers[len(pointers) // 2]
-    where, leaf = next((physical, bytearray(block)) for physical, block in image.blocks.items()
-                       if [field(block, "bytenr"), field(block, "generation")] == address)
+    _, pointer = pointers[len(pointers) // 2]
+    where, leaf = image.child(pointer)
     struct.pack_into("<L", leaf, HEADER["nritems"][0], 0)
     image.write(where, with_checksum(bytes(leaf)))
     guest.mount(device, MNT, "ro")
     for what in ("at first", "once it is in memory"):
-        print(f"{what}: {tree_search(f'{MNT}/old', inode + 1)}")
+        print(f"{what}: {tree_search(f'{MNT}/old', pointer[0] + 1)}")
     guest.umount(MNT)
 
 
