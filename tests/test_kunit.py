@@ -50,5 +50,6 @@ def test_all_kunit_tests_pass(tree, arch):
     said, passed = run(tree, arch, objects, [fragment], *options)
     # How rustc and clippy name the place of whatever they have to say.
     assert re.findall(r"--> .*fs/btrfs/rust/.*", said) == []
-    assert set(written()) == {"btrfs_reada", "btrfs_reada_data", "btrfs_reada_walk", "btrfs_share_cache", "btrfs_send_utimes", "btrfs_lru"}
+    assert set(written()) == {"btrfs_reada", "btrfs_reada_data", "btrfs_reada_walk", "btrfs_share_cache", "btrfs_send_utimes",
+                              "btrfs_lru", "btrfs_window"}
     assert passed == written()

@@ -49,7 +49,7 @@ struct btrfs_rust_key {
 	u8 type;
 };
 
-/* What decides how much is read ahead; in KiB, but for the node size. */
+/* What limits the readahead of a filesystem; in KiB, but for the node size. */
 struct btrfs_rust_disk {
 	unsigned long readahead;
 	unsigned long memory;
@@ -76,9 +76,18 @@ struct btrfs_rust_listing {
 	bool is_first;
 };
 
+/* window.rs: the most bytes that one reader reads ahead. */
+u64 btrfs_rust_window(const struct btrfs_rust_disk *disk);
+
+/* A batch that was planned, and the bytes that its reader holds then and has not used. */
+struct btrfs_rust_batch {
+	u64 held;
+	u32 count;
+};
+
 /* The state of reada_walk.rs. */
 struct btrfs_rust_walk {
-	u64 state[24];
+	u64 state[32];
 };
 
 /* The leaf that was looked up last in a tree, see reada_walk.rs; all zeroes is none. */
@@ -90,9 +99,10 @@ struct btrfs_rust_located {
 bool btrfs_rust_walk_init(struct btrfs_rust_walk *walk, const struct btrfs_rust_disk *disk);
 void btrfs_rust_walk_destroy(struct btrfs_rust_walk *walk);
 bool btrfs_rust_walk_is_due(const struct btrfs_rust_walk *walk, const struct btrfs_rust_key *key);
-u32 btrfs_rust_walk_plan(struct btrfs_rust_walk *walk, struct btrfs_root *left,
-			 struct btrfs_root *right, const struct btrfs_rust_key *key);
-void btrfs_rust_walk_leaf(const struct btrfs_rust_walk *walk, u32 index,
+struct btrfs_rust_batch btrfs_rust_walk_plan(struct btrfs_rust_walk *walk, struct btrfs_root *left,
+					     struct btrfs_root *right,
+					     const struct btrfs_rust_key *key, u64 others);
+bool btrfs_rust_walk_leaf(const struct btrfs_rust_walk *walk, u32 index,
 			  struct btrfs_rust_leaf *leaf);
 u64 btrfs_rust_walk_last(const struct btrfs_rust_walk *walk);
 void btrfs_rust_walk_restart(struct btrfs_rust_walk *walk, const struct btrfs_rust_key *key);
@@ -130,7 +140,7 @@ struct btrfs_rust_range {
 
 /* The state of reada_data.rs. */
 struct btrfs_rust_data {
-	u64 state[36];
+	u64 state[40];
 };
 
 /* reada_data.rs */
@@ -140,9 +150,9 @@ void btrfs_rust_data_destroy(struct btrfs_rust_data *data);
 bool btrfs_rust_data_is_due(struct btrfs_rust_data *data, const struct btrfs_rust_key *key,
 			    bool has_read, u32 *passed);
 void btrfs_rust_data_shrink(struct btrfs_rust_data *data);
-u32 btrfs_rust_data_plan(struct btrfs_rust_data *data, struct btrfs_root *root,
-			 const struct btrfs_rust_key *key);
-void btrfs_rust_data_range(const struct btrfs_rust_data *data, u32 index,
+struct btrfs_rust_batch btrfs_rust_data_plan(struct btrfs_rust_data *data, struct btrfs_root *root,
+					     const struct btrfs_rust_key *key, u64 others);
+bool btrfs_rust_data_range(const struct btrfs_rust_data *data, u32 index,
 			   struct btrfs_rust_range *range);
 u32 btrfs_rust_data_ordered(const struct btrfs_rust_data *data, u32 index);
 

@@ -11,3 +11,4 @@ mod reada_data;
 mod reada_walk;
 mod send_utimes;
 mod share_cache;
+mod window;

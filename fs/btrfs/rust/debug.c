@@ -95,14 +95,14 @@ static int set_reada(const char *value, const struct kernel_param *param)
 
 	if (found < 0)
 		return found;
-	ablation.send_reada = reada_modes[found];
+	WRITE_ONCE(ablation.send_reada, reada_modes[found]);
 	return 0;
 }
 
 static int get_reada(char *buffer, const struct kernel_param *param)
 {
 	for (int i = 0; i < ARRAY_SIZE(reada_modes); i++) {
-		if (reada_modes[i] == ablation.send_reada)
+		if (reada_modes[i] == READ_ONCE(ablation.send_reada))
 			return sysfs_emit(buffer, "%s\n", reada_names[i]);
 	}
 	return -EINVAL;
@@ -127,7 +127,12 @@ MODULE_PARM_DESC(rust_reada_window, "Bytes of leaves that a send reads ahead at 
 
 struct btrfs_rust_ablation btrfs_rust_ablation(void)
 {
-	return ablation;
+	return (struct btrfs_rust_ablation){
+		.reada_window = READ_ONCE(ablation.reada_window),
+		.send_reada = READ_ONCE(ablation.send_reada),
+		.share_cache = READ_ONCE(ablation.share_cache),
+		.utimes_cache = READ_ONCE(ablation.utimes_cache),
+	};
 }
 
 #endif /* CONFIG_BTRFS_RUST */

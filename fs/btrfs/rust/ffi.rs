@@ -7,16 +7,19 @@
 #![expect(unsafe_code)]
 
 use core::{
-    mem::ManuallyDrop,
+    marker::PhantomData,
+    ops::Deref,
     ptr::NonNull, //
 };
 
 use kernel::{
+    error::from_err_ptr,
     ffi::{
         c_int,
         c_void, //
     },
-    prelude::*, //
+    prelude::*,
+    types::Opaque, //
 };
 
 use crate::{
@@ -39,14 +42,15 @@ use crate::{
     },
     reada_walk::{
         self,
-        Disk,
         Leaf,
         Located,
+        Root,
         Tree,
         Walk, //
     },
     send_utimes::DirUtimes,
     share_cache::ShareCache,
+    window::Disk,
 };
 
 /// What bindgen makes of `btrfs_rust.h`.
@@ -74,6 +78,7 @@ macro_rules! check_prototypes {
 check_prototypes!(
     btrfs_rust_reada_for_search,
     btrfs_rust_reada_for_move_down,
+    btrfs_rust_window,
     btrfs_rust_walk_init,
     btrfs_rust_walk_destroy,
     btrfs_rust_walk_is_due,
@@ -120,19 +125,84 @@ const _: () = assert!(reada_walk::LISTING == bindings::BTRFS_RUST_LISTING);
 const _: () = assert!(reada_data::MAX_INODES == bindings::BTRFS_RUST_DATA_INODES as usize);
 const _: () = assert!(reada_data::MAX_RANGES == bindings::BTRFS_RUST_DATA_RANGES as usize);
 
-// C keeps the states in opaque storage.
-const _: () = assert!(size_of::<Walk>() <= size_of::<bindings::btrfs_rust_walk>());
-const _: () = assert!(align_of::<Walk>() <= align_of::<bindings::btrfs_rust_walk>());
-const _: () = assert!(size_of::<Located>() <= size_of::<bindings::btrfs_rust_located>());
-const _: () = assert!(align_of::<Located>() <= align_of::<bindings::btrfs_rust_located>());
-const _: () = assert!(size_of::<DataWalk>() <= size_of::<bindings::btrfs_rust_data>());
-const _: () = assert!(align_of::<DataWalk>() <= align_of::<bindings::btrfs_rust_data>());
-const _: () = assert!(size_of::<ShareCache>() <= size_of::<bindings::btrfs_rust_share_cache>());
-const _: () = assert!(align_of::<ShareCache>() <= align_of::<bindings::btrfs_rust_share_cache>());
-const _: () = assert!(size_of::<Entries>() <= size_of::<bindings::btrfs_rust_lru>());
-const _: () = assert!(align_of::<Entries>() <= align_of::<bindings::btrfs_rust_lru>());
-const _: () = assert!(size_of::<DirUtimes>() <= size_of::<bindings::btrfs_rust_dir_utimes>());
-const _: () = assert!(align_of::<DirUtimes>() <= align_of::<bindings::btrfs_rust_dir_utimes>());
+/// Storage in which C keeps a state of Rust.
+///
+/// `storages!` gives each type of storage its one type of state. So no access can name another one.
+trait Storage: Sized {
+    /// The state. Another task may use it later.
+    type State: Send;
+
+    /// Writes a new state.
+    ///
+    /// # Safety
+    ///
+    /// `storage` must be valid for writing. A state that is in it is not dropped.
+    unsafe fn write(storage: *mut Self, state: Self::State) {
+        // SAFETY: The storage is valid for writing. `storages!` has checked size and alignment.
+        unsafe { storage.cast::<Self::State>().write(state) };
+    }
+
+    /// # Safety
+    ///
+    /// `storage` must have a state, which nobody changes for as long as the result is used: one that
+    /// [`Storage::write`] has written, or all zeroes if those are one.
+    unsafe fn get<'a>(storage: *const Self) -> &'a Self::State {
+        // SAFETY: The storage has a state, which nobody changes.
+        unsafe { &*storage.cast::<Self::State>() }
+    }
+
+    /// # Safety
+    ///
+    /// `storage` must have a state that [`Storage::write`] has written, and that nobody else uses
+    /// for as long as the result is used.
+    unsafe fn get_mut<'a>(storage: *mut Self) -> &'a mut Self::State {
+        // SAFETY: The storage has a state, which nobody else uses.
+        unsafe { &mut *storage.cast::<Self::State>() }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Storage::get_mut`], but `storage` may also be all zeroes.
+    unsafe fn zeroable<'a>(storage: *mut Self) -> &'a mut Self::State
+    where
+        Self::State: Zeroable,
+    {
+        // SAFETY: The storage has a state, as all zeroes are one. Nobody else uses it.
+        unsafe { &mut *storage.cast::<Self::State>() }
+    }
+
+    /// Drops the state.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Storage::get_mut`]. The state must not be used again.
+    unsafe fn destroy(storage: *mut Self) {
+        // SAFETY: The storage has a state, which nobody uses again.
+        unsafe { storage.cast::<Self::State>().drop_in_place() };
+    }
+}
+
+/// Says which state is in which storage, and checks that it fits.
+macro_rules! storages {
+    ($($storage:ident: $state:ty;)*) => {
+        $(
+            const _: () = assert!(size_of::<$state>() <= size_of::<bindings::$storage>());
+            const _: () = assert!(align_of::<$state>() <= align_of::<bindings::$storage>());
+            impl Storage for bindings::$storage {
+                type State = $state;
+            }
+        )*
+    };
+}
+
+storages! {
+    btrfs_rust_walk: Walk;
+    btrfs_rust_located: Located;
+    btrfs_rust_data: DataWalk;
+    btrfs_rust_share_cache: ShareCache;
+    btrfs_rust_lru: Lru<Entry>;
+    btrfs_rust_dir_utimes: DirUtimes;
+}
 
 /// What the module parameters of `debug.c` say.
 #[cfg(CONFIG_BTRFS_DEBUG)]
@@ -152,38 +222,27 @@ const fn ablation() -> bindings::btrfs_rust_ablation {
     }
 }
 
-/// A node, with a reference.
+/// An extent buffer that is a node above the leaves.
 ///
 /// # Invariants
 ///
-/// The pointer is to an extent buffer that is a node above the leaves, is up to date, does not
-/// change for as long as this exists, and has a reference that is given back when this is dropped.
-struct ExtentBuffer(NonNull<bindings::extent_buffer>);
+/// The extent buffer is up to date, its level is at least 1, and it does not change for as long as
+/// a reference to this exists.
+#[repr(transparent)]
+struct NodeBuffer(Opaque<bindings::extent_buffer>);
 
-impl ExtentBuffer {
+impl NodeBuffer {
     /// # Safety
     ///
-    /// `node` must be null, or as the invariants say.
-    unsafe fn new(node: *mut bindings::extent_buffer) -> Option<Self> {
-        // INVARIANT: By the safety requirements.
-        NonNull::new(node).map(Self)
+    /// `node` must be null, or point to an extent buffer as the invariants say for as long as `'a`.
+    unsafe fn from_raw<'a>(node: *const bindings::extent_buffer) -> Option<&'a Self> {
+        // SAFETY: The pointer is null or valid for `'a`, and `Opaque` is transparent.
+        // INVARIANT: The caller promises them.
+        unsafe { node.cast::<Self>().as_ref() }
     }
 
-    /// A node that C holds, and goes on to hold for as long as the result exists.
-    ///
-    /// # Safety
-    ///
-    /// `node` must be null, or as the invariants say, but for the reference.
-    unsafe fn borrow(node: *const bindings::extent_buffer) -> Option<ManuallyDrop<Self>> {
-        // INVARIANT: By the safety requirements; the reference is not given back.
-        NonNull::new(node.cast_mut()).map(|node| ManuallyDrop::new(Self(node)))
-    }
-}
-
-impl Drop for ExtentBuffer {
-    fn drop(&mut self) {
-        // SAFETY: By the invariants, the reference is ours.
-        unsafe { bindings::btrfs_rust_put_node(self.0.as_ptr()) };
+    fn as_ptr(&self) -> *mut bindings::extent_buffer {
+        self.0.get()
     }
 }
 
@@ -191,14 +250,14 @@ impl Drop for ExtentBuffer {
 macro_rules! by_helpers {
     ($($method:ident($($slot:ident)?) -> $result:ty = $helper:ident;)*) => {
         $(fn $method(&self $(, $slot: u32)?) -> $result {
-            // SAFETY: By the invariants, this is a node; the helper checks `slot` against what a
-            // node has room for.
-            unsafe { bindings::$helper(self.0.as_ptr() $(, $slot)?) }
+            // SAFETY: By the invariants, this is a node. The helper compares `slot` with the room
+            // in a node.
+            unsafe { bindings::$helper(self.as_ptr() $(, $slot)?) }
         })*
     };
 }
 
-impl Node for ExtentBuffer {
+impl Node for NodeBuffer {
     by_helpers! {
         level() -> u32 = btrfs_rust_node_level;
         nodesize() -> u32 = btrfs_rust_node_size;
@@ -208,14 +267,92 @@ impl Node for ExtentBuffer {
     }
 
     fn key(&self, slot: u32) -> reada::Key {
-        // SAFETY: By the invariants, this is a node; the helper checks `slot` against what a node
-        // has room for.
-        unsafe { bindings::btrfs_rust_node_key(self.0.as_ptr(), slot) }.into()
+        // SAFETY: By the invariants, this is a node. The helper compares `slot` with the room in a
+        // node.
+        unsafe { bindings::btrfs_rust_node_key(self.as_ptr(), slot) }.into()
     }
 
     fn is_cached(&self, blockptr: u64) -> bool {
         // SAFETY: By the invariants, this is a node.
-        unsafe { bindings::btrfs_rust_is_cached(self.0.as_ptr(), blockptr) }
+        unsafe { bindings::btrfs_rust_is_cached(self.as_ptr(), blockptr) }
+    }
+}
+
+/// The `commit_root_sem` of a filesystem, held for reading.
+///
+/// # Invariants
+///
+/// C holds the semaphore for as long as this exists.
+struct CommitRootSem(());
+
+impl CommitRootSem {
+    /// # Safety
+    ///
+    /// C must hold the semaphore for reading for as long as the result exists.
+    unsafe fn held() -> Self {
+        // INVARIANT: The caller promises it.
+        Self(())
+    }
+}
+
+/// A reference to a block of a commit root.
+///
+/// # Invariants
+///
+/// The pointer is to an extent buffer, of whose references one is this one's. It is up to date, and
+/// does not change during `'lock`.
+struct BufferRef<'lock> {
+    buffer: NonNull<bindings::extent_buffer>,
+    _lock: PhantomData<&'lock CommitRootSem>,
+}
+
+impl BufferRef<'_> {
+    /// # Safety
+    ///
+    /// `buffer` must be null, or as the invariants say.
+    unsafe fn new(buffer: *mut bindings::extent_buffer) -> Option<Self> {
+        // INVARIANT: The caller promises them.
+        Some(Self {
+            buffer: NonNull::new(buffer)?,
+            _lock: PhantomData,
+        })
+    }
+}
+
+impl Drop for BufferRef<'_> {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants, the reference is ours. Nobody uses it again.
+        unsafe { bindings::btrfs_rust_put_node(self.buffer.as_ptr()) };
+    }
+}
+
+/// A node of a commit root.
+///
+/// # Invariants
+///
+/// The level of the extent buffer is at least 1.
+struct NodeRef<'lock>(BufferRef<'lock>);
+
+impl Deref for NodeRef<'_> {
+    type Target = NodeBuffer;
+
+    fn deref(&self) -> &NodeBuffer {
+        // SAFETY: By the invariants, this is a node, which does not change during `'lock` and
+        // exists for as long as this reference to it.
+        unsafe { &*self.0.buffer.as_ptr().cast() }
+    }
+}
+
+/// A leaf of a commit root.
+///
+/// # Invariants
+///
+/// The level of the extent buffer is 0.
+struct LeafRef<'lock>(BufferRef<'lock>);
+
+impl LeafRef<'_> {
+    fn as_ptr(&self) -> *mut bindings::extent_buffer {
+        self.0.buffer.as_ptr()
     }
 }
 
@@ -230,16 +367,7 @@ impl From<bindings::btrfs_rust_key> for reada::Key {
 }
 
 /// Writes `slots` where C can read them.
-///
-/// # Safety
-///
-/// `selected` must be initialised, valid for reading and writing, and the caller's alone.
-unsafe fn write_reada(
-    selected: *mut bindings::btrfs_rust_reada,
-    slots: impl Iterator<Item = u32>, //
-) {
-    // SAFETY: By the safety requirements.
-    let selected = unsafe { &mut *selected };
+fn write_reada(selected: &mut bindings::btrfs_rust_reada, slots: impl Iterator<Item = u32>) {
     selected.count = 0;
     for (to, slot) in selected.slots.iter_mut().zip(slots) {
         *to = slot as u16;
@@ -275,13 +403,12 @@ unsafe extern "C" fn btrfs_rust_reada_for_search(
         bindings::BTRFS_RUST_READA_FORWARD_ALWAYS => Mode::ForwardAlways,
         _ => Mode::None,
     };
-    // SAFETY: By the safety requirements, `node` outlives this call unchanged.
-    let node = unsafe { ExtentBuffer::borrow(node) };
-    let search = node
-        .as_deref()
-        .and_then(|node| reada::for_search(node, slot as u32, mode, objectid));
-    // SAFETY: By the safety requirements.
-    unsafe { write_reada(selected, search.into_iter().flatten()) };
+    // SAFETY: C has locked the node, or it is one of a commit root, and holds it during this call.
+    let node = unsafe { NodeBuffer::from_raw(node) };
+    let search = node.and_then(|node| reada::for_search(node, slot as u32, mode, objectid));
+    // SAFETY: `selected` is a variable of the caller, who has initialised it.
+    let selected = unsafe { &mut *selected };
+    write_reada(selected, search.into_iter().flatten());
 }
 
 /// Selects the slots of `node` to read ahead when a comparison of trees, whose other tree has all
@@ -297,57 +424,81 @@ unsafe extern "C" fn btrfs_rust_reada_for_move_down(
     min_gen: u64,
     selected: *mut bindings::btrfs_rust_reada,
 ) {
-    // SAFETY: By the safety requirements, `node` outlives this call unchanged.
-    let node = unsafe { ExtentBuffer::borrow(node) };
+    // SAFETY: C has locked the node, or it is one of a commit root, and holds it during this call.
+    let node = unsafe { NodeBuffer::from_raw(node) };
     let slots = node
-        .as_deref()
         .filter(|_| u32::from(ablation().send_reada) != bindings::BTRFS_RUST_READA_NONE)
         .map(|node| reada::for_move_down(node, slot as u32, min_gen));
-    // SAFETY: By the safety requirements.
-    unsafe { write_reada(selected, slots.into_iter().flatten()) };
+    // SAFETY: `selected` is a variable of the caller, who has initialised it.
+    let selected = unsafe { &mut *selected };
+    write_reada(selected, slots.into_iter().flatten());
 }
 
 /// The commit root of a tree, or an empty tree for null.
 ///
 /// # Invariants
 ///
-/// The pointer is null, or to a root that exists for as long as this does; `commit_root_sem` is
-/// held for reading, so that no block of it changes.
-struct CommitRoot(*mut bindings::btrfs_root);
+/// The pointer is null, or to a root that exists during `'lock`, of the filesystem whose semaphore
+/// is held then.
+struct CommitRoot<'lock> {
+    root: *mut bindings::btrfs_root,
+    _lock: PhantomData<&'lock CommitRootSem>,
+}
 
-impl Tree for CommitRoot {
-    type Node = ExtentBuffer;
-
-    fn root(&self) -> Option<ExtentBuffer> {
-        if self.0.is_null() {
-            return None;
+impl<'lock> CommitRoot<'lock> {
+    /// # Safety
+    ///
+    /// `root` must be null, or a root of the filesystem whose semaphore `_lock` is, and exist for
+    /// as long as that is held.
+    unsafe fn new(_lock: &'lock CommitRootSem, root: *mut bindings::btrfs_root) -> Self {
+        // INVARIANT: The caller promises them.
+        Self {
+            root,
+            _lock: PhantomData,
         }
-        // SAFETY: By the invariants, this is a root, and the lock is held.
-        let node = unsafe { bindings::btrfs_rust_commit_root(self.0) };
-        // SAFETY: It is null or a node above the leaves, with a reference for us.
-        unsafe { ExtentBuffer::new(node) }
+    }
+}
+
+impl<'lock> Tree for CommitRoot<'lock> {
+    type Node = NodeRef<'lock>;
+
+    fn root(&self) -> Root<NodeRef<'lock>> {
+        if self.root.is_null() {
+            return Root::Leaf;
+        }
+        // SAFETY: By the invariants, this is a root, and the semaphore is held.
+        let node = unsafe { bindings::btrfs_rust_commit_root(self.root) };
+        let Ok(node) = from_err_ptr(node) else {
+            return Root::Uncommitted;
+        };
+        // SAFETY: The helper has returned null, or a committed node with a reference for us. The
+        // semaphore keeps it from changing.
+        let node = unsafe { BufferRef::new(node) };
+        // INVARIANT: The helper has looked at the level.
+        node.map_or(Root::Leaf, |node| Root::Node(NodeRef(node)))
     }
 
     fn is_contended(&self) -> bool {
         // SAFETY: By the invariants, this is null or a root.
-        !self.0.is_null() && unsafe { bindings::btrfs_rust_is_contended(self.0) }
+        !self.root.is_null() && unsafe { bindings::btrfs_rust_is_contended(self.root) }
     }
 
     fn child(
         &self,
-        node: &ExtentBuffer,
+        node: &NodeRef<'lock>,
         slot: u32,
         also: impl Iterator<Item = u32>,
-    ) -> Option<ExtentBuffer> {
+    ) -> Option<NodeRef<'lock>> {
         for wanted in Iterator::chain(core::iter::once(slot), also) {
-            // SAFETY: By the invariants, this is a node; the helper checks the slot.
-            unsafe { bindings::btrfs_rust_readahead_child(node.0.as_ptr(), wanted) };
+            // SAFETY: By the invariants, this is a node. The helper checks the slot.
+            unsafe { bindings::btrfs_rust_readahead_child(node.as_ptr(), wanted) };
         }
-        // SAFETY: By the invariants, this is a node; the helper checks the slot.
-        let child = unsafe { bindings::btrfs_rust_read_child(node.0.as_ptr(), slot) };
-        // SAFETY: It is null, or a node one level below, with a reference for us; callers do not
-        // ask for leaves.
-        unsafe { ExtentBuffer::new(child) }
+        // SAFETY: By the invariants, this is a node. The helper checks the slot.
+        let child = unsafe { bindings::btrfs_rust_read_child(node.as_ptr(), slot) };
+        // SAFETY: The helper has returned null, or a block of the same tree with a reference for
+        // us. The semaphore keeps it from changing.
+        // INVARIANT: The helper has looked at the level.
+        unsafe { BufferRef::new(child) }.map(NodeRef)
     }
 }
 
@@ -360,6 +511,18 @@ impl From<bindings::btrfs_rust_disk> for Disk {
             nodesize: disk.nodesize,
         }
     }
+}
+
+/// The most bytes that one reader reads ahead of `disk`.
+///
+/// # Safety
+///
+/// `disk` must be valid for reading.
+#[no_mangle]
+unsafe extern "C" fn btrfs_rust_window(disk: *const bindings::btrfs_rust_disk) -> u64 {
+    // SAFETY: `disk` is valid for reading.
+    let disk = unsafe { *disk };
+    Disk::from(disk).window()
 }
 
 impl From<Leaf> for bindings::btrfs_rust_leaf {
@@ -389,8 +552,8 @@ unsafe fn write_walk(walk: *mut bindings::btrfs_rust_walk, new: Result<Walk>) ->
     let Ok(new) = new else {
         return false;
     };
-    // SAFETY: By the safety requirements, and the storage is large enough as checked above.
-    unsafe { walk.cast::<Walk>().write(new) };
+    // SAFETY: `walk` is valid for writing.
+    unsafe { Storage::write(walk, new) };
     true
 }
 
@@ -404,16 +567,12 @@ unsafe extern "C" fn btrfs_rust_walk_init(
     walk: *mut bindings::btrfs_rust_walk,
     disk: *const bindings::btrfs_rust_disk,
 ) -> bool {
-    // SAFETY: By the safety requirements.
+    // SAFETY: `disk` is a variable of the caller.
     let disk = unsafe { *disk };
     let window = u64::from(ablation().reada_window);
-    // SAFETY: By the safety requirements.
-    unsafe {
-        write_walk(
-            walk,
-            Walk::new(disk.into(), (window > 0).then_some(window / 2)),
-        )
-    }
+    let new = Walk::new(disk.into(), (window > 0).then_some(window / 2));
+    // SAFETY: `walk` is a variable of the caller.
+    unsafe { write_walk(walk, new) }
 }
 
 /// Prepares the readahead of a listing of file extents; false if it is out of memory, or switched
@@ -428,11 +587,11 @@ unsafe extern "C" fn btrfs_rust_walk_init_listing(
     disk: *const bindings::btrfs_rust_disk,
     listing: *const bindings::btrfs_rust_listing,
 ) -> bool {
-    // SAFETY: By the safety requirements.
+    // SAFETY: Both are variables of the caller.
     let (disk, listing) = unsafe { (*disk, *listing) };
     let range = listing.start.into()..listing.end.into();
     let new = Walk::listing(disk.into(), range, listing.wanted, listing.is_first);
-    // SAFETY: By the safety requirements.
+    // SAFETY: `walk` is a variable of the caller.
     unsafe { write_walk(walk, new) }
 }
 
@@ -451,13 +610,16 @@ unsafe extern "C" fn btrfs_rust_locate(
     key: *const bindings::btrfs_rust_key,
     leaf: *mut bindings::btrfs_rust_leaf,
 ) -> bool {
-    // SAFETY: By the safety requirements, and all zeroes is a value of this type.
-    let (located, key) = unsafe { (&mut *located.cast::<Located>(), *key) };
-    // INVARIANT: By the safety requirements.
-    let Some(found) = located.leaf(&CommitRoot(root), key.into()) else {
+    // SAFETY: `located` was all zeroes at first, and only one task uses it; `key` is a variable.
+    let (located, key) = unsafe { (Storage::zeroable(located), *key) };
+    // SAFETY: C holds the semaphore during this call.
+    let lock = unsafe { CommitRootSem::held() };
+    // SAFETY: `root` is a root that C holds during this call, of the filesystem of the semaphore.
+    let tree = unsafe { CommitRoot::new(&lock, root) };
+    let Some(found) = located.leaf(&tree, key.into()) else {
         return false;
     };
-    // SAFETY: By the safety requirements.
+    // SAFETY: `leaf` is a variable of the caller.
     unsafe { leaf.write(found.into()) };
     true
 }
@@ -470,8 +632,8 @@ unsafe extern "C" fn btrfs_rust_locate(
 /// again.
 #[no_mangle]
 unsafe extern "C" fn btrfs_rust_walk_destroy(walk: *mut bindings::btrfs_rust_walk) {
-    // SAFETY: By the safety requirements.
-    unsafe { walk.cast::<Walk>().drop_in_place() };
+    // SAFETY: C calls this once for a walk that was made, and does not use it again.
+    unsafe { Storage::destroy(walk) };
 }
 
 /// Whether a walk that has come to `key` wants another batch.
@@ -485,13 +647,13 @@ unsafe extern "C" fn btrfs_rust_walk_is_due(
     walk: *const bindings::btrfs_rust_walk,
     key: *const bindings::btrfs_rust_key,
 ) -> bool {
-    // SAFETY: By the safety requirements.
-    let (walk, key) = unsafe { (&*walk.cast::<Walk>(), *key) };
+    // SAFETY: The walk was made, and the worker is done with it; `key` is a variable.
+    let (walk, key) = unsafe { (Storage::get(walk), *key) };
     walk.is_due(key.into())
 }
 
-/// Plans the next batch of a walk that has come to `key`, and returns how many leaves it has. Reads
-/// nodes and waits for them.
+/// Plans the next batch of a walk that has come to `key`, while other readers of the filesystem
+/// hold `others` bytes of leaves. Reads nodes and waits for them.
 ///
 /// # Safety
 ///
@@ -503,32 +665,41 @@ unsafe extern "C" fn btrfs_rust_walk_plan(
     left: *mut bindings::btrfs_root,
     right: *mut bindings::btrfs_root,
     key: *const bindings::btrfs_rust_key,
-) -> u32 {
-    // SAFETY: By the safety requirements.
-    let (walk, key) = unsafe { (&mut *walk.cast::<Walk>(), *key) };
-    // INVARIANT: By the safety requirements.
-    walk.plan(&CommitRoot(left), &CommitRoot(right), key.into());
-    walk.count() as u32
+    others: u64,
+) -> bindings::btrfs_rust_batch {
+    // SAFETY: The walk was made, and the worker is done with it; `key` is a variable.
+    let (walk, key) = unsafe { (Storage::get_mut(walk), *key) };
+    // SAFETY: C holds the semaphore during this call.
+    let lock = unsafe { CommitRootSem::held() };
+    // SAFETY: Both are roots, or null, that C holds during this call, of the filesystem of the
+    // semaphore.
+    let (left, right) = unsafe { (CommitRoot::new(&lock, left), CommitRoot::new(&lock, right)) };
+    walk.plan(&left, &right, key.into(), others);
+    bindings::btrfs_rust_batch {
+        held: walk.held(),
+        count: walk.count() as u32,
+    }
 }
 
-/// Reads the leaf of the last batch that is to be read after `index` others.
+/// Copies entry `index` of the last batch, in the order of submission; false if there is none.
 ///
 /// # Safety
 ///
-/// As for [`btrfs_rust_walk_is_due`]; `leaf` must be valid for writing, and is not written to if
-/// there are no more than `index`.
+/// As for [`btrfs_rust_walk_is_due`]; `leaf` must be valid for writing.
 #[no_mangle]
 unsafe extern "C" fn btrfs_rust_walk_leaf(
     walk: *const bindings::btrfs_rust_walk,
     index: u32,
     leaf: *mut bindings::btrfs_rust_leaf,
-) {
-    // SAFETY: By the safety requirements.
-    let walk = unsafe { &*walk.cast::<Walk>() };
-    if let Some(found) = walk.leaf(index as usize) {
-        // SAFETY: By the safety requirements.
-        unsafe { leaf.write((*found).into()) };
-    }
+) -> bool {
+    // SAFETY: The walk was made, and is not planned while a batch is submitted.
+    let walk = unsafe { Storage::get(walk) };
+    let Some(found) = walk.leaf(index as usize) else {
+        return false;
+    };
+    // SAFETY: `leaf` is a variable of the caller.
+    unsafe { leaf.write((*found).into()) };
+    true
 }
 
 /// The address of the leaf of the last batch that the walk needs last, in bytes; 0 if there is
@@ -539,8 +710,8 @@ unsafe extern "C" fn btrfs_rust_walk_leaf(
 /// As for [`btrfs_rust_walk_is_due`].
 #[no_mangle]
 unsafe extern "C" fn btrfs_rust_walk_last(walk: *const bindings::btrfs_rust_walk) -> u64 {
-    // SAFETY: By the safety requirements.
-    let walk = unsafe { &*walk.cast::<Walk>() };
+    // SAFETY: The walk was made, and the worker is done with it.
+    let walk = unsafe { Storage::get(walk) };
     walk.last().map_or(0, |leaf| leaf.blockptr)
 }
 
@@ -556,45 +727,30 @@ unsafe extern "C" fn btrfs_rust_walk_restart(
     walk: *mut bindings::btrfs_rust_walk,
     key: *const bindings::btrfs_rust_key,
 ) {
-    // SAFETY: By the safety requirements.
-    let (walk, key) = unsafe { (&mut *walk.cast::<Walk>(), *key) };
+    // SAFETY: The walk was made, and the worker is done with it; `key` is a variable.
+    let (walk, key) = unsafe { (Storage::get_mut(walk), *key) };
     walk.restart(key.into());
 }
 
-/// A leaf, with a reference.
-///
-/// # Invariants
-///
-/// The pointer is to an extent buffer that is a leaf, is up to date, does not change for as long as
-/// this exists, and has a reference that is given back when this is dropped.
-struct LeafBuffer(NonNull<bindings::extent_buffer>);
-
-impl Drop for LeafBuffer {
-    fn drop(&mut self) {
-        // SAFETY: By the invariants, the reference is ours.
-        unsafe { bindings::btrfs_rust_put_node(self.0.as_ptr()) };
-    }
-}
-
-impl Items for LeafBuffer {
+impl Items for LeafRef<'_> {
     fn nritems(&self) -> u32 {
-        // SAFETY: By the invariants.
-        unsafe { bindings::btrfs_rust_node_nritems(self.0.as_ptr()) }
+        // SAFETY: By the invariants, this is an extent buffer.
+        unsafe { bindings::btrfs_rust_node_nritems(self.as_ptr()) }
     }
 
     fn key(&self, slot: u32) -> reada::Key {
         // SAFETY: By the invariants, this is a leaf; the helper checks `slot`.
-        unsafe { bindings::btrfs_rust_item_key(self.0.as_ptr(), slot) }.into()
+        unsafe { bindings::btrfs_rust_item_key(self.as_ptr(), slot) }.into()
     }
 
     fn is_file(&self, slot: u32) -> bool {
         // SAFETY: By the invariants, this is a leaf; the helper checks `slot` and the item.
-        unsafe { bindings::btrfs_rust_item_is_file(self.0.as_ptr(), slot) }
+        unsafe { bindings::btrfs_rust_item_is_file(self.as_ptr(), slot) }
     }
 
     fn extent(&self, slot: u32) -> Option<Extent> {
         // SAFETY: By the invariants, this is a leaf; the helper checks `slot` and the item.
-        let extent = unsafe { bindings::btrfs_rust_item_extent(self.0.as_ptr(), slot) };
+        let extent = unsafe { bindings::btrfs_rust_item_extent(self.as_ptr(), slot) };
         (extent.bytenr != 0).then_some(Extent {
             bytenr: extent.bytenr,
             disk_len: extent.disk_len,
@@ -606,15 +762,16 @@ impl Items for LeafBuffer {
     }
 }
 
-impl Subvolume for CommitRoot {
-    type Items = LeafBuffer;
+impl<'lock> Subvolume for CommitRoot<'lock> {
+    type Items = LeafRef<'lock>;
 
-    fn leaf(&self, node: &ExtentBuffer, slot: u32) -> Option<LeafBuffer> {
-        // SAFETY: By the invariants, this is a node; the helper checks the slot.
-        let leaf = unsafe { bindings::btrfs_rust_cached_leaf(node.0.as_ptr(), slot) };
-        // INVARIANT: It is null, or a leaf with a reference for us, which does not change while
-        // the lock is held.
-        NonNull::new(leaf).map(LeafBuffer)
+    fn leaf(&self, node: &NodeRef<'lock>, slot: u32) -> Option<LeafRef<'lock>> {
+        // SAFETY: By the invariants, this is a node. The helper checks the slot.
+        let leaf = unsafe { bindings::btrfs_rust_cached_leaf(node.as_ptr(), slot) };
+        // SAFETY: The helper has returned null, or a block of the same tree with a reference for
+        // us. The semaphore keeps it from changing.
+        // INVARIANT: The helper has looked at the level.
+        unsafe { BufferRef::new(leaf) }.map(LeafRef)
     }
 }
 
@@ -651,13 +808,13 @@ unsafe extern "C" fn btrfs_rust_data_init(
     if u32::from(ablation().send_reada) != bindings::BTRFS_RUST_READA_WALK {
         return false;
     }
-    // SAFETY: By the safety requirements.
+    // SAFETY: `disk` is a variable of the caller.
     let disk = unsafe { *disk };
     let Ok(new) = DataWalk::new(disk.into(), known, sends_encoded) else {
         return false;
     };
-    // SAFETY: By the safety requirements, and the storage is large enough as checked above.
-    unsafe { data.cast::<DataWalk>().write(new) };
+    // SAFETY: `data` is a variable of the caller.
+    unsafe { Storage::write(data, new) };
     true
 }
 
@@ -669,8 +826,8 @@ unsafe extern "C" fn btrfs_rust_data_init(
 /// again.
 #[no_mangle]
 unsafe extern "C" fn btrfs_rust_data_destroy(data: *mut bindings::btrfs_rust_data) {
-    // SAFETY: By the safety requirements.
-    unsafe { data.cast::<DataWalk>().drop_in_place() };
+    // SAFETY: C calls this once for what was made, and does not use it again.
+    unsafe { Storage::destroy(data) };
 }
 
 /// Notes that a send has come to `key`, and whether it `has_read` data since the last call. Says
@@ -687,10 +844,10 @@ unsafe extern "C" fn btrfs_rust_data_is_due(
     has_read: bool,
     passed: *mut u32,
 ) -> bool {
-    // SAFETY: By the safety requirements.
-    let (data, key) = unsafe { (&mut *data.cast::<DataWalk>(), *key) };
+    // SAFETY: `data` was made, and only the sender uses it; `key` is a variable.
+    let (data, key) = unsafe { (Storage::get_mut(data), *key) };
     let is_due = data.is_due(key.into(), has_read);
-    // SAFETY: By the safety requirements.
+    // SAFETY: `passed` is a variable of the caller.
     unsafe { passed.write(data.passed()) };
     is_due
 }
@@ -702,12 +859,12 @@ unsafe extern "C" fn btrfs_rust_data_is_due(
 /// `data` must be what [`btrfs_rust_data_init`] has made, and the caller's alone.
 #[no_mangle]
 unsafe extern "C" fn btrfs_rust_data_shrink(data: *mut bindings::btrfs_rust_data) {
-    // SAFETY: By the safety requirements.
-    unsafe { &mut *data.cast::<DataWalk>() }.shrink();
+    // SAFETY: `data` was made, and only the sender uses it.
+    unsafe { Storage::get_mut(data) }.shrink();
 }
 
-/// Plans the next batch of a send of `root` that has come to `key`, and returns how many ranges it
-/// has. Reads nodes and waits for them.
+/// Plans the next batch of a send of `root` that has come to `key`, while other readers of the
+/// filesystem hold `others` bytes of data. Reads nodes and waits for them.
 ///
 /// # Safety
 ///
@@ -717,32 +874,41 @@ unsafe extern "C" fn btrfs_rust_data_plan(
     data: *mut bindings::btrfs_rust_data,
     root: *mut bindings::btrfs_root,
     key: *const bindings::btrfs_rust_key,
-) -> u32 {
-    // SAFETY: By the safety requirements.
-    let (data, key) = unsafe { (&mut *data.cast::<DataWalk>(), *key) };
-    // INVARIANT: By the safety requirements.
-    data.plan(&CommitRoot(root), key.into());
-    data.planned().len() as u32
+    others: u64,
+) -> bindings::btrfs_rust_batch {
+    // SAFETY: `data` was made, and only the sender uses it; `key` is a variable.
+    let (data, key) = unsafe { (Storage::get_mut(data), *key) };
+    // SAFETY: C holds the semaphore during this call.
+    let lock = unsafe { CommitRootSem::held() };
+    // SAFETY: `root` is a root that C holds during this call, of the filesystem of the semaphore.
+    let tree = unsafe { CommitRoot::new(&lock, root) };
+    data.plan(&tree, key.into(), others);
+    bindings::btrfs_rust_batch {
+        held: data.held(),
+        count: data.planned().len() as u32,
+    }
 }
 
-/// Reads the range of the last batch that the send comes to after `index` others.
+/// Copies entry `index` of the last batch, in the order of the send; false if there is none.
 ///
 /// # Safety
 ///
 /// `data` must be what [`btrfs_rust_data_init`] has made, and not be changed at the same time;
-/// `range` must be valid for writing, and is not written to if there are no more than `index`.
+/// `range` must be valid for writing.
 #[no_mangle]
 unsafe extern "C" fn btrfs_rust_data_range(
     data: *const bindings::btrfs_rust_data,
     index: u32,
     range: *mut bindings::btrfs_rust_range,
-) {
-    // SAFETY: By the safety requirements.
-    let data = unsafe { &*data.cast::<DataWalk>() };
-    if let Some(found) = data.planned().get(index as usize) {
-        // SAFETY: By the safety requirements.
-        unsafe { range.write((*found).into()) };
-    }
+) -> bool {
+    // SAFETY: `data` was made, and only the sender uses it.
+    let data = unsafe { Storage::get(data) };
+    let Some(found) = data.planned().get(index as usize) else {
+        return false;
+    };
+    // SAFETY: `range` is a variable of the caller.
+    unsafe { range.write((*found).into()) };
+    true
 }
 
 /// The index, for [`btrfs_rust_data_range`], of the range that is to be read after `index` others.
@@ -755,8 +921,8 @@ unsafe extern "C" fn btrfs_rust_data_ordered(
     data: *const bindings::btrfs_rust_data,
     index: u32,
 ) -> u32 {
-    // SAFETY: By the safety requirements.
-    let data = unsafe { &*data.cast::<DataWalk>() };
+    // SAFETY: `data` was made, and only the sender uses it.
+    let data = unsafe { Storage::get(data) };
     data.ordered(index as usize).unwrap_or(index)
 }
 
@@ -777,8 +943,8 @@ unsafe extern "C" fn btrfs_rust_share_lookup(
     bytenr: u64,
     level: c_int,
 ) -> c_int {
-    // SAFETY: By the safety requirements; `ShareCache` is `Zeroable`.
-    let cache = unsafe { &mut *cache.cast::<ShareCache>() };
+    // SAFETY: The cache was all zeroes at first, and only its owner uses it.
+    let cache = unsafe { Storage::zeroable(cache) };
     if !ablation().share_cache {
         return answer(None);
     }
@@ -797,8 +963,8 @@ unsafe extern "C" fn btrfs_rust_share_store(
     level: c_int,
     is_shared: bool,
 ) {
-    // SAFETY: By the safety requirements; `ShareCache` is `Zeroable`.
-    let cache = unsafe { &mut *cache.cast::<ShareCache>() };
+    // SAFETY: The cache was all zeroes at first, and only its owner uses it.
+    let cache = unsafe { Storage::zeroable(cache) };
     cache.store(bytenr, level as usize, is_shared);
 }
 
@@ -814,8 +980,8 @@ unsafe extern "C" fn btrfs_rust_share_end_many_paths(
     level: c_int,
     result: c_int,
 ) {
-    // SAFETY: By the safety requirements; `ShareCache` is `Zeroable`.
-    let cache = unsafe { &mut *cache.cast::<ShareCache>() };
+    // SAFETY: The cache was all zeroes at first, and only its owner uses it.
+    let cache = unsafe { Storage::zeroable(cache) };
     let reached = usize::try_from(level)
         .ok()
         .filter(|_| result >= 0)
@@ -835,11 +1001,11 @@ unsafe extern "C" fn btrfs_rust_share_block(
     level: c_int,
     block: *mut bindings::btrfs_rust_share_block,
 ) {
-    // SAFETY: By the safety requirements; `ShareCache` is `Zeroable`.
-    let cache = unsafe { &*cache.cast::<ShareCache>() };
+    // SAFETY: The cache was all zeroes at first, and only its owner uses it.
+    let cache = unsafe { Storage::get(cache) };
     if let Some((bytenr, is_shared)) = cache.block(level as usize) {
         let found = bindings::btrfs_rust_share_block { bytenr, is_shared };
-        // SAFETY: By the safety requirements.
+        // SAFETY: `block` is a variable of the caller.
         unsafe { block.write(found) };
     }
 }
@@ -854,8 +1020,8 @@ unsafe extern "C" fn btrfs_rust_share_prev_extent(
     cache: *const bindings::btrfs_rust_share_cache,
     bytenr: u64,
 ) -> c_int {
-    // SAFETY: By the safety requirements; `ShareCache` is `Zeroable`.
-    let cache = unsafe { &*cache.cast::<ShareCache>() };
+    // SAFETY: The cache was all zeroes at first, and only its owner uses it.
+    let cache = unsafe { Storage::get(cache) };
     if !ablation().share_cache {
         return answer(None);
     }
@@ -873,8 +1039,8 @@ unsafe extern "C" fn btrfs_rust_share_add_prev_extent(
     bytenr: u64,
     is_shared: bool,
 ) {
-    // SAFETY: By the safety requirements; `ShareCache` is `Zeroable`.
-    let cache = unsafe { &mut *cache.cast::<ShareCache>() };
+    // SAFETY: The cache was all zeroes at first, and only its owner uses it.
+    let cache = unsafe { Storage::zeroable(cache) };
     cache.add_prev_extent(bytenr, is_shared);
 }
 
@@ -887,12 +1053,16 @@ impl From<bindings::btrfs_rust_dir> for Key {
     }
 }
 
-/// What C has a `struct btrfs_lru_cache` for. Its entries are C's, which allocates and frees them.
-type Entries = Lru<NonNull<c_void>>;
+/// A pointer to an entry of a `struct btrfs_lru_cache`. C allocates and frees the entry.
+#[derive(Clone, Copy)]
+struct Entry(NonNull<c_void>);
+
+// SAFETY: Rust does not use what the pointer is to.
+unsafe impl Send for Entry {}
 
 /// What C gets: the pointer, or null.
-fn or_null(entry: Option<NonNull<c_void>>) -> *mut c_void {
-    entry.map_or(core::ptr::null_mut(), NonNull::as_ptr)
+fn or_null(entry: Option<Entry>) -> *mut c_void {
+    entry.map_or(core::ptr::null_mut(), |entry| entry.0.as_ptr())
 }
 
 /// Makes an empty cache.
@@ -902,8 +1072,8 @@ fn or_null(entry: Option<NonNull<c_void>>) -> *mut c_void {
 /// `lru` must be valid for writing.
 #[no_mangle]
 unsafe extern "C" fn btrfs_rust_lru_init(lru: *mut bindings::btrfs_rust_lru) {
-    // SAFETY: By the safety requirements, and the storage is large enough as checked above.
-    unsafe { lru.cast::<Entries>().write(Lru::new()) };
+    // SAFETY: `lru` is a new cache of the caller.
+    unsafe { Storage::write(lru, Lru::new()) };
 }
 
 /// Frees what a cache has allocated, which leaves alone what its entries point to.
@@ -914,8 +1084,8 @@ unsafe extern "C" fn btrfs_rust_lru_init(lru: *mut bindings::btrfs_rust_lru) {
 /// again.
 #[no_mangle]
 unsafe extern "C" fn btrfs_rust_lru_destroy(lru: *mut bindings::btrfs_rust_lru) {
-    // SAFETY: By the safety requirements.
-    unsafe { lru.cast::<Entries>().drop_in_place() };
+    // SAFETY: C calls this once for a cache that was made, and does not use it again.
+    unsafe { Storage::destroy(lru) };
 }
 
 /// Finds an entry, which is then the most recently used one, or returns null.
@@ -929,8 +1099,8 @@ unsafe extern "C" fn btrfs_rust_lru_lookup(
     key: u64,
     gen: u64,
 ) -> *mut c_void {
-    // SAFETY: By the safety requirements.
-    let lru = unsafe { &mut *lru.cast::<Entries>() };
+    // SAFETY: The cache was made, and only its owner uses it.
+    let lru = unsafe { Storage::get_mut(lru) };
     or_null(lru.touch(Key {
         ino: key,
         generation: gen,
@@ -952,9 +1122,10 @@ unsafe extern "C" fn btrfs_rust_lru_store(
     max_size: u32,
     removed: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: By the safety requirements.
-    let lru = unsafe { &mut *lru.cast::<Entries>() };
-    let stored = NonNull::new(entry).ok_or(EINVAL).and_then(|entry| {
+    // SAFETY: The cache was made, and only its owner uses it.
+    let lru = unsafe { Storage::get_mut(lru) };
+    let entry = NonNull::new(entry).map(Entry);
+    let stored = entry.ok_or(EINVAL).and_then(|entry| {
         lru.store(
             Key {
                 ino: key,
@@ -965,7 +1136,7 @@ unsafe extern "C" fn btrfs_rust_lru_store(
             GFP_KERNEL,
         )
     });
-    // SAFETY: By the safety requirements.
+    // SAFETY: `removed` is a variable of the caller.
     unsafe { removed.write(or_null(stored.unwrap_or(None))) };
     stored.map_or_else(Error::to_errno, |_| 0)
 }
@@ -981,8 +1152,8 @@ unsafe extern "C" fn btrfs_rust_lru_remove(
     key: u64,
     gen: u64,
 ) -> *mut c_void {
-    // SAFETY: By the safety requirements.
-    let lru = unsafe { &mut *lru.cast::<Entries>() };
+    // SAFETY: The cache was made, and only its owner uses it.
+    let lru = unsafe { Storage::get_mut(lru) };
     or_null(lru.remove(Key {
         ino: key,
         generation: gen,
@@ -998,8 +1169,8 @@ unsafe extern "C" fn btrfs_rust_lru_remove(
 unsafe extern "C" fn btrfs_rust_lru_remove_oldest(
     lru: *mut bindings::btrfs_rust_lru,
 ) -> *mut c_void {
-    // SAFETY: By the safety requirements.
-    let lru = unsafe { &mut *lru.cast::<Entries>() };
+    // SAFETY: The cache was made, and only its owner uses it.
+    let lru = unsafe { Storage::get_mut(lru) };
     or_null(lru.oldest().and_then(|oldest| lru.remove(oldest)))
 }
 
@@ -1010,8 +1181,8 @@ unsafe extern "C" fn btrfs_rust_lru_remove_oldest(
 /// `utimes` must be valid for writing.
 #[no_mangle]
 unsafe extern "C" fn btrfs_rust_dir_utimes_init(utimes: *mut bindings::btrfs_rust_dir_utimes) {
-    // SAFETY: By the safety requirements, and the storage is large enough as checked above.
-    unsafe { utimes.cast::<DirUtimes>().write(DirUtimes::new()) };
+    // SAFETY: `utimes` is a new cache of the caller.
+    unsafe { Storage::write(utimes, DirUtimes::new()) };
 }
 
 /// Frees a cache.
@@ -1022,8 +1193,8 @@ unsafe extern "C" fn btrfs_rust_dir_utimes_init(utimes: *mut bindings::btrfs_rus
 /// not be used again.
 #[no_mangle]
 unsafe extern "C" fn btrfs_rust_dir_utimes_destroy(utimes: *mut bindings::btrfs_rust_dir_utimes) {
-    // SAFETY: By the safety requirements.
-    unsafe { utimes.cast::<DirUtimes>().drop_in_place() };
+    // SAFETY: C calls this once for a cache that was made, and does not use it again.
+    unsafe { Storage::destroy(utimes) };
 }
 
 /// Remembers that `dir` is owed an utimes command: 0, or -ENOMEM for one to be sent at once.
@@ -1036,8 +1207,8 @@ unsafe extern "C" fn btrfs_rust_dir_utimes_cache(
     utimes: *mut bindings::btrfs_rust_dir_utimes,
     dir: bindings::btrfs_rust_dir,
 ) -> c_int {
-    // SAFETY: By the safety requirements.
-    let utimes = unsafe { &mut *utimes.cast::<DirUtimes>() };
+    // SAFETY: The cache was made, and only the sender uses it.
+    let utimes = unsafe { Storage::get_mut(utimes) };
     if !ablation().utimes_cache {
         return ENOMEM.to_errno();
     }
@@ -1060,7 +1231,7 @@ unsafe fn write_dir(dir: *mut bindings::btrfs_rust_dir, found: Option<Key>) -> b
         ino: found.ino,
         gen: found.generation,
     };
-    // SAFETY: By the safety requirements.
+    // SAFETY: `dir` is valid for writing.
     unsafe { dir.write(found) };
     true
 }
@@ -1075,9 +1246,9 @@ unsafe extern "C" fn btrfs_rust_dir_utimes_next_to_trim(
     utimes: *const bindings::btrfs_rust_dir_utimes,
     dir: *mut bindings::btrfs_rust_dir,
 ) -> bool {
-    // SAFETY: By the safety requirements.
-    let utimes = unsafe { &*utimes.cast::<DirUtimes>() };
-    // SAFETY: By the safety requirements.
+    // SAFETY: The cache was made, and only the sender uses it.
+    let utimes = unsafe { Storage::get(utimes) };
+    // SAFETY: `dir` is a variable of the caller.
     unsafe { write_dir(dir, utimes.next_to_trim()) }
 }
 
@@ -1091,9 +1262,9 @@ unsafe extern "C" fn btrfs_rust_dir_utimes_next_to_flush(
     utimes: *const bindings::btrfs_rust_dir_utimes,
     dir: *mut bindings::btrfs_rust_dir,
 ) -> bool {
-    // SAFETY: By the safety requirements.
-    let utimes = unsafe { &*utimes.cast::<DirUtimes>() };
-    // SAFETY: By the safety requirements.
+    // SAFETY: The cache was made, and only the sender uses it.
+    let utimes = unsafe { Storage::get(utimes) };
+    // SAFETY: `dir` is a variable of the caller.
     unsafe { write_dir(dir, utimes.next_to_flush()) }
 }
 
@@ -1107,8 +1278,8 @@ unsafe extern "C" fn btrfs_rust_dir_utimes_remove(
     utimes: *mut bindings::btrfs_rust_dir_utimes,
     dir: bindings::btrfs_rust_dir,
 ) {
-    // SAFETY: By the safety requirements.
-    let utimes = unsafe { &mut *utimes.cast::<DirUtimes>() };
+    // SAFETY: The cache was made, and only the sender uses it.
+    let utimes = unsafe { Storage::get_mut(utimes) };
     utimes.remove(dir.into());
 }
 

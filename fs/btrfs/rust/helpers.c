@@ -4,6 +4,9 @@
  * What Rust calls of btrfs: out-of-line versions of its inline helpers.
  */
 
+#include <linux/err.h>
+#include <linux/lockdep.h>
+#include <linux/sched/signal.h>
 #include <linux/stat.h>
 #include "../accessors.h"
 #include "../ctree.h"
@@ -72,26 +75,32 @@ bool btrfs_rust_is_cached(const struct extent_buffer *node, u64 bytenr)
 }
 
 /*
- * The commit root of @root, with a reference, unless it is a leaf. commit_root_sem is held.
- *
- * That of a subvolume that was made in the running transaction is not committed, and may change.
+ * The commit root of @root, with a reference; NULL if it is a leaf, and -EAGAIN if it is not
+ * committed yet: from switch_commit_roots() to the end of the commit, and for a subvolume of the
+ * running transaction. Then it may change. commit_root_sem is held.
  */
 struct extent_buffer *btrfs_rust_commit_root(struct btrfs_root *root)
 {
 	struct extent_buffer *node = root->commit_root;
 
-	if (btrfs_header_level(node) == 0 ||
-	    btrfs_header_generation(node) > btrfs_get_last_trans_committed(root->fs_info))
+	lockdep_assert_held_read(&root->fs_info->commit_root_sem);
+
+	if (btrfs_header_generation(node) > btrfs_get_last_trans_committed(root->fs_info))
+		return ERR_PTR(-EAGAIN);
+	if (btrfs_header_level(node) == 0)
 		return NULL;
 	refcount_inc(&node->refs);
 	return node;
 }
 
-/* Read a child and wait for it: with a reference, or NULL on errors. */
+/* Read a child that is no leaf and wait for it: with a reference, or NULL on errors. */
 struct extent_buffer *btrfs_rust_read_child(struct extent_buffer *node, u32 slot)
 {
-	struct extent_buffer *child = btrfs_read_node_slot(node, slot);
+	struct extent_buffer *child;
 
+	if (btrfs_header_level(node) < 2)
+		return NULL;
+	child = btrfs_read_node_slot(node, slot);
 	return IS_ERR(child) ? NULL : child;
 }
 
@@ -168,10 +177,11 @@ void btrfs_rust_put_node(struct extent_buffer *node)
 	free_extent_buffer(node);
 }
 
-/* Whether somebody waits for commit_root_sem, which is held. */
+/* Whether a task waits for commit_root_sem, which is held, or this one is being killed. */
 bool btrfs_rust_is_contended(struct btrfs_root *root)
 {
-	return rwsem_is_contended(&root->fs_info->commit_root_sem);
+	return rwsem_is_contended(&root->fs_info->commit_root_sem) ||
+	       fatal_signal_pending(current);
 }
 
 /* Start reading the children of @node that were selected. */

@@ -4,9 +4,14 @@
 //!
 //! The answer is an iterator over slots of the node, in the order in which they are to be read.
 
-use kernel::sizes::{
-    SZ_128K,
-    SZ_64K, //
+use core::ops::Deref;
+
+use kernel::{
+    prelude::*,
+    sizes::{
+        SZ_128K,
+        SZ_64K, //
+    },
 };
 
 /// The greatest distance on disk, in bytes, of a child that is worth reading along.
@@ -29,7 +34,7 @@ pub(crate) enum Mode {
 }
 
 /// A key of a tree, in the order of the tree; `struct btrfs_key`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Zeroable)]
 pub(crate) struct Key {
     /// What the item belongs to, an inode for example.
     pub(crate) objectid: u64,
@@ -46,6 +51,20 @@ impl Key {
         kind: u8::MAX,
         offset: u64::MAX,
     };
+
+    /// The least key that is greater; [`Key::MAX`] is its own.
+    pub(crate) fn successor(self) -> Self {
+        if self == Self::MAX {
+            return self;
+        }
+        let (offset, carry) = self.offset.overflowing_add(1);
+        let (kind, carry) = self.kind.overflowing_add(u8::from(carry));
+        Self {
+            objectid: self.objectid.saturating_add(u64::from(carry)),
+            kind,
+            offset,
+        }
+    }
 }
 
 /// A node of a tree that is at hand to be looked at: never a leaf.
@@ -64,6 +83,30 @@ pub(crate) trait Node {
     fn key(&self, slot: u32) -> Key;
     /// Whether the block at `blockptr` is in memory, or on its way there.
     fn is_cached(&self, blockptr: u64) -> bool;
+}
+
+impl<D: Deref<Target: Node>> Node for D {
+    fn level(&self) -> u32 {
+        (**self).level()
+    }
+    fn nodesize(&self) -> u32 {
+        (**self).nodesize()
+    }
+    fn nritems(&self) -> u32 {
+        (**self).nritems()
+    }
+    fn blockptr(&self, slot: u32) -> u64 {
+        (**self).blockptr(slot)
+    }
+    fn generation(&self, slot: u32) -> u64 {
+        (**self).generation(slot)
+    }
+    fn key(&self, slot: u32) -> Key {
+        (**self).key(slot)
+    }
+    fn is_cached(&self, blockptr: u64) -> bool {
+        (**self).is_cached(blockptr)
+    }
 }
 
 /// The slots to read ahead when a search goes down to a child; see [`for_search`].
@@ -179,10 +222,7 @@ pub(crate) fn for_move_down<N: Node>(
 mod tests {
     use super::*;
     use crate::random::Random;
-    use kernel::{
-        prelude::*,
-        sizes::*, //
-    };
+    use kernel::sizes::*;
 
     const MIDDLE: u64 = 1 << 40;
 

@@ -125,6 +125,7 @@ void btrfs_reada_data_end(struct btrfs_reada_data *data)
 	kvfree(data->encoded);
 	kvfree(data->inodes);
 	btrfs_rust_data_destroy(&data->plan);
+	btrfs_reada_hold(&data->root->fs_info->reada_data_bytes, &data->held, 0);
 	data->root = NULL;
 }
 
@@ -187,14 +188,15 @@ static void end_encoded(struct btrfs_bio *bbio)
 
 static struct btrfs_reada_encoded *alloc_encoded(u64 len)
 {
+	const gfp_t gfp = GFP_NOFS | __GFP_NOWARN | __GFP_ACCOUNT;
 	const unsigned int nr_pages = DIV_ROUND_UP_ULL(len, PAGE_SIZE);
 	struct btrfs_reada_encoded *read;
 
-	read = kvzalloc_flex(*read, pages, nr_pages, GFP_NOFS | __GFP_NOWARN);
+	read = kvzalloc_flex(*read, pages, nr_pages, gfp);
 	if (!read)
 		return NULL;
 	read->nr_pages = nr_pages;
-	if (btrfs_alloc_page_array(nr_pages, read->pages, GFP_NOFS | __GFP_NOWARN)) {
+	if (btrfs_alloc_page_array(nr_pages, read->pages, gfp)) {
 		kvfree(read);
 		return NULL;
 	}
@@ -300,12 +302,12 @@ void btrfs_reada_data_at(struct btrfs_reada_data *data, const struct btrfs_key *
 {
 	const struct btrfs_rust_key position = { key->objectid, key->offset, key->type };
 	struct btrfs_fs_info *fs_info;
+	struct btrfs_rust_batch batch;
 	struct btrfs_rust_range range;
 	struct blk_plug plug;
 	u64 last_reloc_trans;
 	bool is_due;
 	u32 passed;
-	u32 count;
 
 	if (!data->root)
 		return;
@@ -318,10 +320,13 @@ void btrfs_reada_data_at(struct btrfs_reada_data *data, const struct btrfs_key *
 	fs_info = data->root->fs_info;
 	down_read(&fs_info->commit_root_sem);
 	last_reloc_trans = fs_info->last_reloc_trans;
-	count = btrfs_rust_data_plan(&data->plan, data->root, &position);
+	batch = btrfs_rust_data_plan(&data->plan, data->root, &position,
+				     atomic64_read(&fs_info->reada_data_bytes) - data->held);
+	btrfs_reada_hold(&fs_info->reada_data_bytes, &data->held, batch.held);
 	blk_start_plug(&plug);
-	for (u32 i = 0; i < count; i++) {
-		btrfs_rust_data_range(&data->plan, i, &range);
+	for (u32 i = 0; i < batch.count; i++) {
+		if (!btrfs_rust_data_range(&data->plan, i, &range))
+			break;
 		data->planned = range.number + 1;
 		if (!rwsem_is_contended(&fs_info->commit_root_sem) &&
 		    !fatal_signal_pending(current))
@@ -330,14 +335,16 @@ void btrfs_reada_data_at(struct btrfs_reada_data *data, const struct btrfs_key *
 	blk_finish_plug(&plug);
 	up_read(&fs_info->commit_root_sem);
 
-	for (u32 i = 0; i < count; i++) {
-		btrfs_rust_data_range(&data->plan, i, &range);
-		hold_inode(data, &range);
+	for (u32 i = 0; i < batch.count; i++) {
+		if (btrfs_rust_data_range(&data->plan, i, &range))
+			hold_inode(data, &range);
 	}
 	blk_start_plug(&plug);
-	for (u32 i = 0; i < count && !fatal_signal_pending(current); i++) {
-		btrfs_rust_data_range(&data->plan, btrfs_rust_data_ordered(&data->plan, i), &range);
-		read_range(data, &range, last_reloc_trans);
+	for (u32 i = 0; i < batch.count && !fatal_signal_pending(current); i++) {
+		const u32 index = btrfs_rust_data_ordered(&data->plan, i);
+
+		if (btrfs_rust_data_range(&data->plan, index, &range))
+			read_range(data, &range, last_reloc_trans);
 	}
 	blk_finish_plug(&plug);
 }

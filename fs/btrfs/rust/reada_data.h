@@ -32,6 +32,8 @@ struct btrfs_reada_data {
 	struct btrfs_reada_encoded **encoded;
 	u32 passed;
 	u32 planned;
+	/* Of what is counted in reada_data_bytes. */
+	u64 held;
 	/* Whether the send has read data since it was where it was before. */
 	bool has_read;
 };

@@ -13,11 +13,9 @@ use core::cmp::{
 };
 
 use kernel::{
+    page::PAGE_SIZE,
     prelude::*,
-    sizes::{
-        SZ_128K,
-        SZ_256M, //
-    },
+    sizes::SZ_128K, //
 };
 
 use crate::{
@@ -28,16 +26,14 @@ use crate::{
     reada_walk::{
         sort_by_address,
         Cursor,
-        Disk,
         Tree, //
     },
+    window::{
+        Disk,
+        Window,
+        FIRST_WINDOW, //
+    },
 };
-
-/// How much is ahead of the send at first, in bytes; twice as much each time.
-const FIRST_WINDOW: u64 = SZ_128K as u64;
-
-/// Never more, in bytes, whatever the memory.
-const MAX_WINDOW: u64 = SZ_256M as u64;
 
 /// How many inodes are held at most.
 pub(crate) const MAX_INODES: usize = 256;
@@ -141,7 +137,7 @@ impl Range {
     /// What it takes in memory, in bytes.
     fn cost(&self) -> u64 {
         if self.is_encoded {
-            self.disk_len
+            self.disk_len.next_multiple_of(PAGE_SIZE as u64)
         } else {
             self.len
         }
@@ -168,9 +164,9 @@ pub(crate) struct DataWalk {
     sends_encoded: bool,
     /// Whether a batch is read in disk order.
     rotating: bool,
-    /// How many bytes may be ahead of the send now, and ever.
-    window: u64,
-    max_window: u64,
+    /// How many bytes may be ahead of the send, and what other readers leave of that.
+    window: Window,
+    room: u64,
     /// How many bytes may be planned. Those that are used are given back, and a little more; twice
     /// as many after a `streak` of as many ranges as it takes for `trust`, which doubles when that
     /// was wrong.
@@ -203,18 +199,19 @@ pub(crate) struct DataWalk {
 
 impl DataWalk {
     /// The readahead of a send from `disk` that reads extents newer than generation `known`, and
-    /// sends compressed ones as they are if `sends_encoded`.
+    /// sends compressed ones as they are if `sends_encoded`. It reads nothing if the readahead of
+    /// `disk` is 0.
     pub(crate) fn new(disk: Disk, known: u64, sends_encoded: bool) -> Result<Self> {
-        let max_window = disk.window().clamp(FIRST_WINDOW, MAX_WINDOW);
+        let window = Window::new(FIRST_WINDOW, disk.window());
         Ok(Self {
-            next: Some(Key::default()),
+            next: (disk.window() > 0).then(Key::default),
             trigger: Key::default(),
             known,
             sends_encoded,
             rotating: disk.rotating,
-            window: 0,
-            max_window,
-            credit: 2 * max_window,
+            window,
+            room: 0,
+            credit: 2 * window.most(),
             streak: 0,
             trust: USED_PER_WASTED,
             is_short: false,
@@ -247,7 +244,7 @@ impl DataWalk {
                 } else {
                     cost
                 };
-                self.credit = min(self.credit + cost + more, 2 * self.max_window);
+                self.credit = min(self.credit + cost + more, 2 * self.window.most());
                 self.streak += 1;
             } else {
                 if self.streak >= self.trust {
@@ -263,14 +260,15 @@ impl DataWalk {
         }
         self.next.is_some()
             && key >= self.trigger
-            && self.bytes <= self.window / 2
+            && self.bytes <= self.room / 2
             && self.inodes <= MAX_INODES / 2
             && self.ranges.len() - self.first <= MAX_RANGES / 2
     }
 
     /// Notes that what was read ahead was gone when the send came to it: memory is short.
     pub(crate) fn shrink(&mut self) {
-        self.window /= 4;
+        self.window.shrink();
+        self.room = min(self.room, self.window.size());
     }
 
     /// How many ranges the send has passed.
@@ -278,8 +276,14 @@ impl DataWalk {
         self.passed
     }
 
-    /// Plans the next batch of a send that has come to `key`.
-    pub(crate) fn plan<T: Subvolume>(&mut self, tree: &T, key: Key) {
+    /// The ranges that are ahead of the send, in bytes.
+    pub(crate) fn held(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Plans the next batch of a send that has come to `key`. Other readers of the filesystem hold
+    /// `others` bytes of data.
+    pub(crate) fn plan<T: Subvolume>(&mut self, tree: &T, key: Key, others: u64) {
         let ahead = self.ranges.len() - self.first;
         self.ranges.copy_within(self.first.., 0);
         self.ranges.truncate(ahead);
@@ -287,7 +291,8 @@ impl DataWalk {
         self.batch = ahead;
         self.order.clear();
         let window = self.window;
-        self.window = (window * 2).clamp(FIRST_WINDOW, self.max_window);
+        self.window.grow();
+        self.room = self.window.room(window.most(), others);
         if let Some(next) = self.next {
             self.next = self.gather(tree, max(next, key), key);
         }
@@ -312,7 +317,7 @@ impl DataWalk {
     }
 
     fn is_full(&self) -> bool {
-        self.bytes >= self.window
+        self.bytes >= self.room
             // One place is that of the inode which the send is at.
             || self.inodes >= MAX_INODES - 1
             || self.ranges.len() >= MAX_RANGES
@@ -329,20 +334,20 @@ impl DataWalk {
             // C tells of extents only if the send reads them: it has looked at the inode item.
             self.file = (key.objectid, true);
         }
-        let mut cursor = Cursor::new(tree, from, true, end);
-        if cursor.head().is_none() {
+        let Some(mut cursor) = Cursor::new(tree, from, true, end) else {
             return Some(self.wait(from, key));
-        }
+        };
         self.is_short = false;
-        let mut leaves = 0;
+        let (mut leaves, mut passed) = (0, 0);
         for _ in 0..MAX_STEPS {
             let (node, slot) = cursor.head()?;
             let first = max(from, node.key(slot));
             if node.generation(slot) <= self.known {
                 cursor.advance();
+                passed += 1;
                 continue;
             }
-            if tree.is_contended() && (leaves > 0 || !self.planned().is_empty()) {
+            if (leaves > 0 || passed > 0) && tree.is_contended() {
                 break;
             }
             if node.level() > 1 {
@@ -441,7 +446,7 @@ impl DataWalk {
                 };
             }
             // The page cache does well by itself with the rest of a large file.
-            let most = min(self.window, max(self.max_window / 4, FIRST_WINDOW));
+            let most = min(self.room, max(self.window.most() / 4, FIRST_WINDOW));
             range.len = range.len.min(most.saturating_sub(self.run.len));
             self.run.end = self.run.end.saturating_add(extent.len);
             self.run.len = self.run.len.saturating_add(extent.len);
@@ -484,7 +489,11 @@ impl DataWalk {
 #[kernel::macros::kunit_tests(btrfs_reada_data)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use crate::{
+        random::Random,
+        reada_walk::Root,
+        window::MAX_WINDOW, //
+    };
     use core::cell::Cell;
 
     /// A tree with one node above the leaves, which are cut out of one array of items.
@@ -560,8 +569,8 @@ mod tests {
     impl<'a> Tree for &'a Array<'a> {
         type Node = Parent<'a>;
 
-        fn root(&self) -> Option<Parent<'a>> {
-            Some(Parent(self))
+        fn root(&self) -> Root<Parent<'a>> {
+            Root::Node(Parent(self))
         }
         fn is_contended(&self) -> bool {
             false
@@ -646,13 +655,13 @@ mod tests {
         let mut planned = KVVec::new();
         for (key, _) in tree.items {
             if walk.is_due(*key, true) {
-                walk.plan(&tree, *key);
+                walk.plan(&tree, *key, 0);
                 for range in walk.planned() {
                     planned.push(*range, GFP_KERNEL)?;
                 }
             }
             assert!(walk.inodes < MAX_INODES);
-            assert!(walk.bytes < walk.max_window + 128 * 1024 * K);
+            assert!(walk.bytes < walk.window.most() + 128 * 1024 * K);
         }
         Ok(planned)
     }
@@ -677,22 +686,22 @@ mod tests {
         let items = small_files(3000)?;
         let tree = Array::new(&items, 100);
         let mut walk = DataWalk::new(DISK, 1, false)?;
-        walk.plan(&&tree, items[0].0);
+        walk.plan(&&tree, items[0].0, 0);
         assert_eq!(walk.bytes, FIRST_WINDOW);
         // Not before half of it was used.
         assert!(!walk.is_due(items[15].0, true));
         assert!(walk.is_due(items[16].0, true));
-        walk.plan(&&tree, items[16].0);
+        walk.plan(&&tree, items[16].0, 0);
         assert_eq!(walk.bytes, 2 * FIRST_WINDOW);
         send(&mut walk, &tree)?;
-        assert_eq!(walk.window, walk.max_window);
+        assert_eq!(walk.window.size(), walk.window.most());
         // Memory in MiB, rotating, the window.
         let cases = [
             (4096, false, 4096 * K),
             (256, false, 2621 * K),
             (4096, true, 41943 * K),
             (1 << 20, true, MAX_WINDOW),
-            (1, true, FIRST_WINDOW),
+            (1, true, 10 * K),
         ];
         for (memory, rotating, window) in cases {
             let memory = memory << 10;
@@ -701,7 +710,7 @@ mod tests {
                 rotating,
                 ..DISK
             };
-            assert_eq!(DataWalk::new(disk, 1, false)?.max_window, window);
+            assert_eq!(DataWalk::new(disk, 1, false)?.window.most(), window);
         }
         Ok(())
     }
@@ -711,8 +720,8 @@ mod tests {
         let items = small_files(3000)?;
         let tree = Array::new(&items, 100);
         let mut walk = DataWalk::new(DISK, 1, false)?;
-        walk.window = walk.max_window;
-        walk.plan(&&tree, items[0].0);
+        walk.window.open();
+        walk.plan(&&tree, items[0].0, 0);
         assert_eq!(walk.planned().len(), MAX_INODES - 1);
         let mut places = array(walk.planned().iter().map(|range| range.place))?;
         assert_eq!(places[0], 0);
@@ -750,17 +759,17 @@ mod tests {
         let tree = Array::new(&items, 100);
         tree.cached.set(1);
         let mut walk = DataWalk::new(DISK, 1, false)?;
-        walk.window = walk.max_window;
-        walk.plan(&&tree, items[0].0);
+        walk.window.open();
+        walk.plan(&&tree, items[0].0, 0);
         assert_eq!(walk.planned().len(), 50);
         assert!(!walk.is_due(items[0].0, true));
         assert!(walk.is_due(items[1].0, true));
-        walk.plan(&&tree, items[1].0);
+        walk.plan(&&tree, items[1].0, 0);
         assert_eq!(walk.planned().len(), 0);
         tree.cached.set(2);
         assert!(!walk.is_due(items[1].0, true));
         assert!(walk.is_due(items[2].0, true));
-        walk.plan(&&tree, items[2].0);
+        walk.plan(&&tree, items[2].0, 0);
         assert_eq!(walk.planned().len(), 50);
         assert_eq!(walk.planned()[0].ino, 257 + 50);
         Ok(())
@@ -771,7 +780,7 @@ mod tests {
         let items = array((0..100_000).map(|number| item(257 + number, 0, None)))?;
         let tree = Array::new(&items, 100);
         let mut walk = DataWalk::new(DISK, 1, false)?;
-        walk.plan(&&tree, items[0].0);
+        walk.plan(&&tree, items[0].0, 0);
         assert_eq!(tree.read.get(), MAX_LEAVES as u32);
         assert!(!walk.is_due(items[3099].0, true));
         assert!(walk.is_due(items[3100].0, true));
@@ -793,7 +802,7 @@ mod tests {
             extents,
         ))?;
         let mut walk = DataWalk::new(DISK, 1, false)?;
-        walk.window = walk.max_window;
+        walk.window.open();
         let planned = send(&mut walk, &Array::new(&items, 100))?;
         let offsets = array(planned.iter().map(|range| range.offset / K))?;
         let after = 4096 + 64;
@@ -825,12 +834,12 @@ mod tests {
             item(257, 0, Some(extent(1 << 20, 100 << 20))),
         ];
         let mut walk = DataWalk::new(DISK, 1, false)?;
-        walk.plan(&&Array::new(&items, 100), items[0].0);
+        walk.plan(&&Array::new(&items, 100), items[0].0, 0);
         let range = walk.planned()[0];
         assert_eq!((range.len, range.is_cut), (FIRST_WINDOW, true));
         let mut walk = DataWalk::new(DISK, 1, false)?;
-        walk.window = walk.max_window;
-        walk.plan(&&Array::new(&items, 100), items[0].0);
+        walk.window.open();
+        walk.plan(&&Array::new(&items, 100), items[0].0, 0);
         let range = walk.planned()[0];
         assert_eq!((range.len, range.is_cut), (1024 * K, true));
         assert_eq!(walk.bytes, 1024 * K);
@@ -850,7 +859,8 @@ mod tests {
         };
         let items = [
             item(257, 0, None),
-            item(257, 0, Some(compressed(1 << 20, 16 * K))),
+            // It takes whole pages.
+            item(257, 0, Some(compressed(1 << 20, 16 * K - 512))),
             // More on disk than is left of it.
             item(257, 128 * K, Some(left)),
             // Not what a compressed extent can be.
@@ -860,11 +870,65 @@ mod tests {
         ];
         for (sends_encoded, bytes) in [(true, 16 + 4 + 128), (false, 128 + 4 + 128)] {
             let mut walk = DataWalk::new(DISK, 1, sends_encoded)?;
-            walk.window = walk.max_window;
-            walk.plan(&&Array::new(&items, 100), items[0].0);
+            walk.window.open();
+            walk.plan(&&Array::new(&items, 100), items[0].0, 0);
             let encoded = walk.planned().iter().map(|range| range.is_encoded);
             assert!(encoded.eq([sends_encoded, false, false]));
             assert_eq!(walk.bytes, bytes * K);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn without_readahead_nothing_is_planned() -> Result {
+        for rotating in [false, true] {
+            let disk = Disk {
+                rotating,
+                readahead: 0,
+                ..DISK
+            };
+            assert!(!DataWalk::new(disk, 1, false)?.is_due(key(257, 0, 0), false));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_window_that_thrashed_grows_slowly() -> Result {
+        let items = small_files(3000)?;
+        let tree = Array::new(&items, 100);
+        let mut walk = DataWalk::new(DISK, 1, false)?;
+        let mut sizes = KVVec::new();
+        for (key, _) in items.iter() {
+            if !walk.is_due(*key, true) {
+                continue;
+            }
+            // Once, what was read ahead is gone.
+            if sizes.len() == 5 && walk.window.size() > 8 * FIRST_WINDOW {
+                walk.shrink();
+            }
+            walk.plan(&&tree, *key, 0);
+            if !walk.planned().is_empty() {
+                sizes.push(walk.window.size() / FIRST_WINDOW, GFP_KERNEL)?;
+            }
+        }
+        assert_eq!(&sizes[..9], &[1, 2, 4, 8, 16, 8, 9, 10, 11]);
+        Ok(())
+    }
+
+    #[test]
+    fn other_readers_leave_less() -> Result {
+        let items = small_files(3000)?;
+        // 255 inodes are held at most.
+        let cases = [
+            (0, 255 * 8 * K),
+            (3072 * K, 1024 * K),
+            (9999 * K, FIRST_WINDOW),
+        ];
+        for (others, left) in cases {
+            let mut walk = DataWalk::new(DISK, 1, false)?;
+            walk.window.open();
+            walk.plan(&&Array::new(&items, 100), items[0].0, others);
+            assert_eq!(walk.held(), left);
         }
         Ok(())
     }
@@ -883,7 +947,7 @@ mod tests {
             item(257, 48 * K, Some(part(8 * K))),
         ];
         let mut walk = DataWalk::new(DISK, 1, false)?;
-        walk.plan(&&Array::new(&items, 100), items[0].0);
+        walk.plan(&&Array::new(&items, 100), items[0].0, 0);
         let offsets = walk.planned().iter().map(|range| range.offset);
         assert!(offsets.eq([0, 32 * K]));
         Ok(())
@@ -894,9 +958,9 @@ mod tests {
         let items = small_files(100)?;
         for rotating in [false, true] {
             let mut walk = DataWalk::new(Disk { rotating, ..DISK }, 1, false)?;
-            walk.plan(&&Array::new(&items, 100), items[0].0);
+            walk.plan(&&Array::new(&items, 100), items[0].0, 0);
             walk.is_due(items[20].0, true);
-            walk.plan(&&Array::new(&items, 100), items[20].0);
+            walk.plan(&&Array::new(&items, 100), items[20].0, 0);
             let count = walk.planned().len() as u32;
             assert!(count > 16);
             let order = (0..count).map(|index| walk.ordered(index as usize));
@@ -914,10 +978,10 @@ mod tests {
         let items = small_files(3000)?;
         let tree = Array::new(&items, 100);
         let mut walk = DataWalk::new(DISK, 1, false)?;
-        walk.plan(&&tree, items[0].0);
+        walk.plan(&&tree, items[0].0, 0);
         assert!(walk.is_due(items[2000].0, true));
         assert_eq!((walk.bytes, walk.inodes), (0, 0));
-        walk.plan(&&tree, items[2000].0);
+        walk.plan(&&tree, items[2000].0, 0);
         assert_eq!(walk.planned()[0].ino, 257 + 1000);
         assert_eq!(walk.bytes, 2 * FIRST_WINDOW);
         Ok(())
@@ -934,12 +998,12 @@ mod tests {
             }
         }))?;
         let mut walk = DataWalk::new(DISK, 1, false)?;
-        walk.plan(&&Array::new(&items, 7), items[0].0);
+        walk.plan(&&Array::new(&items, 7), items[0].0, 0);
         assert!(walk.planned().len() > 10);
         assert!(walk.planned().iter().all(|range| range.ino % 2 == 0));
         // A send that is at an extent has seen that its inode is a file.
         let mut walk = DataWalk::new(DISK, 1, false)?;
-        walk.plan(&&Array::new(&items, 7), items[1].0);
+        walk.plan(&&Array::new(&items, 7), items[1].0, 0);
         assert_eq!(walk.planned()[0].ino, 257);
         Ok(())
     }
@@ -953,12 +1017,12 @@ mod tests {
         // The first half is cloned, the second half is read.
         for (number, (key, _)) in items.iter().enumerate() {
             if walk.is_due(*key, number > 20_000) {
-                walk.plan(&&tree, *key);
+                walk.plan(&&tree, *key, 0);
                 planned += walk.planned().len() as u64;
             }
             if number == 20_000 {
                 let bytes = planned * 8 * K;
-                assert!((2 * walk.max_window..3 * walk.max_window).contains(&bytes));
+                assert!((2 * walk.window.most()..3 * walk.window.most()).contains(&bytes));
             }
         }
         let ahead = walk.ranges.len() - walk.first;

@@ -12,7 +12,9 @@
 #include <linux/blkdev.h>
 #include <linux/cgroup.h>
 #include <linux/ioprio.h>
+#include <linux/highmem.h>
 #include <linux/kthread.h>
+#include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/sched/signal.h>
 #include "../accessors.h"
@@ -72,8 +74,8 @@ static void submit_chunk(struct btrfs_reada_walk *walk)
 	while (walk->done < end) {
 		struct btrfs_rust_leaf leaf;
 
-		btrfs_rust_walk_leaf(&walk->plan, walk->done, &leaf);
-		if (!btrfs_reada_leaf(leaf.tree ? walk->right : walk->left, &leaf)) {
+		if (!btrfs_rust_walk_leaf(&walk->plan, walk->done, &leaf) ||
+		    !btrfs_reada_leaf(leaf.tree ? walk->right : walk->left, &leaf)) {
 			walk->was_dropped = true;
 			break;
 		}
@@ -107,12 +109,27 @@ static void submit_work(struct work_struct *work)
 	smp_store_release(&walk->is_busy, false);
 }
 
-/* What decides how much is read ahead of @fs_info. */
+/* The pages that the current task may use: those that tree blocks may be in, and its cgroups'. */
+static unsigned long usable_pages(void)
+{
+	unsigned long pages = totalram_pages() - totalhigh_pages();
+#ifdef CONFIG_MEMCG
+	struct mem_cgroup *memcg;
+
+	rcu_read_lock();
+	for (memcg = mem_cgroup_from_task(current); memcg; memcg = parent_mem_cgroup(memcg))
+		pages = min3(pages, READ_ONCE(memcg->memory.max), READ_ONCE(memcg->memory.high));
+	rcu_read_unlock();
+#endif
+	return pages;
+}
+
+/* What limits the readahead of the current task in @fs_info. */
 struct btrfs_rust_disk btrfs_reada_disk(const struct btrfs_fs_info *fs_info)
 {
 	return (struct btrfs_rust_disk) {
 		.readahead = fs_info->sb->s_bdi->ra_pages << (PAGE_SHIFT - 10),
-		.memory = totalram_pages() << (PAGE_SHIFT - 10),
+		.memory = usable_pages() << (PAGE_SHIFT - 10),
 		.nodesize = fs_info->nodesize,
 		.rotating = fs_info->fs_devices->rotating,
 	};
@@ -149,6 +166,7 @@ void btrfs_reada_walk_end(struct btrfs_reada_walk *walk)
 	css_put(walk->blkcg_css);
 #endif
 	btrfs_rust_walk_destroy(&walk->plan);
+	btrfs_reada_hold(&walk->left->fs_info->reada_tree_bytes, &walk->held, 0);
 	walk->left = NULL;
 }
 
@@ -177,15 +195,28 @@ static bool is_due(struct btrfs_reada_walk *walk, const struct btrfs_rust_key *k
 	return btrfs_rust_walk_is_due(&walk->plan, key);
 }
 
+/* Change what a reader has *@held of @total, the bytes of all readers of the filesystem. */
+void btrfs_reada_hold(atomic64_t *total, u64 *held, u64 bytes)
+{
+	atomic64_add(bytes - *held, total);
+	*held = bytes;
+}
+
 static void read_batch(struct btrfs_reada_walk *walk, const struct btrfs_rust_key *key)
 {
+	atomic64_t *total = &walk->left->fs_info->reada_tree_bytes;
+	struct btrfs_rust_batch batch;
+
 	/* The walk now enters the last batch. */
 	walk->probe = walk->count ? btrfs_rust_walk_last(&walk->plan) : 0;
 	/* Where nothing stays in memory for long, do not begin anew at each step. */
 	if (walk->probe == walk->evicted)
 		walk->probe = 0;
 	walk->last_reloc_trans = walk->left->fs_info->last_reloc_trans;
-	walk->count = btrfs_rust_walk_plan(&walk->plan, walk->left, walk->right, key);
+	batch = btrfs_rust_walk_plan(&walk->plan, walk->left, walk->right, key,
+				     atomic64_read(total) - walk->held);
+	btrfs_reada_hold(total, &walk->held, batch.held);
+	walk->count = batch.count;
 	walk->done = 0;
 	submit_chunk(walk);
 	if (walk->done < walk->count && !walk->was_dropped) {
@@ -260,7 +291,8 @@ void btrfs_reada_fiemap_init(struct btrfs_reada_fiemap *fiemap, struct btrfs_ino
 	    !btrfs_rust_walk_init_listing(&fiemap->plan, &disk, &listing))
 		return;
 	fiemap->inode = inode;
-	fiemap->backref_leaves = READA_BACKREF_LEAVES;
+	fiemap->backref_leaves = min_t(u64, READA_BACKREF_LEAVES,
+				       btrfs_rust_window(&disk) >> fs_info->nodesize_bits);
 	fiemap->extents = extents_max < BTRFS_RUST_LISTING ? extents_max : U32_MAX;
 	if (extents_max && !btrfs_fs_incompat(fs_info, EXTENT_TREE_V2))
 		fiemap->extent_root = btrfs_extent_root(fs_info, 0);
@@ -268,8 +300,10 @@ void btrfs_reada_fiemap_init(struct btrfs_reada_fiemap *fiemap, struct btrfs_ino
 
 void btrfs_reada_fiemap_end(struct btrfs_reada_fiemap *fiemap)
 {
-	if (fiemap->inode)
-		btrfs_rust_walk_destroy(&fiemap->plan);
+	if (!fiemap->inode)
+		return;
+	btrfs_rust_walk_destroy(&fiemap->plan);
+	btrfs_reada_hold(&fiemap->inode->root->fs_info->reada_tree_bytes, &fiemap->held, 0);
 }
 
 /* Start reading the leaf of the extent tree that has the references to @bytenr. */
@@ -334,7 +368,8 @@ static bool follow_leaf(struct btrfs_reada_fiemap *fiemap, u32 index, u64 root_g
 	struct extent_buffer *eb;
 	bool is_same;
 
-	btrfs_rust_walk_leaf(&fiemap->plan, index, &leaf);
+	if (!btrfs_rust_walk_leaf(&fiemap->plan, index, &leaf))
+		return false;
 	check.transid = leaf.generation;
 	check.owner_root = btrfs_root_id(root);
 	down_read(&fs_info->commit_root_sem);
@@ -360,18 +395,21 @@ void btrfs_reada_fiemap_at(struct btrfs_reada_fiemap *fiemap, u64 offset)
 		};
 		struct btrfs_root *root = fiemap->inode->root;
 		struct btrfs_fs_info *fs_info = root->fs_info;
+		atomic64_t *total = &fs_info->reada_tree_bytes;
+		struct btrfs_rust_batch batch;
 		struct blk_plug plug;
 		u64 root_gen;
-		u32 count;
 		u32 done;
 
 		if (!btrfs_rust_walk_is_due(&fiemap->plan, &position))
 			break;
 		down_read(&fs_info->commit_root_sem);
 		root_gen = btrfs_header_generation(root->commit_root);
-		count = btrfs_rust_walk_plan(&fiemap->plan, root, NULL, &position);
+		batch = btrfs_rust_walk_plan(&fiemap->plan, root, NULL, &position,
+					     atomic64_read(total) - fiemap->held);
+		btrfs_reada_hold(total, &fiemap->held, batch.held);
 		blk_start_plug(&plug);
-		for (done = 0; done < count && !fatal_signal_pending(current); done++) {
+		for (done = 0; done < batch.count && !fatal_signal_pending(current); done++) {
 			struct btrfs_rust_leaf leaf;
 
 			/* A disk's queue may be full, and the batch large. */
@@ -382,8 +420,8 @@ void btrfs_reada_fiemap_at(struct btrfs_reada_fiemap *fiemap, u64 offset)
 				if (btrfs_header_generation(root->commit_root) != root_gen)
 					break;
 			}
-			btrfs_rust_walk_leaf(&fiemap->plan, done, &leaf);
-			if (!btrfs_reada_leaf(root, &leaf))
+			if (!btrfs_rust_walk_leaf(&fiemap->plan, done, &leaf) ||
+			    !btrfs_reada_leaf(root, &leaf))
 				break;
 		}
 		blk_finish_plug(&plug);

@@ -34,6 +34,8 @@ struct btrfs_reada_walk {
 	bool was_dropped;
 	u32 count;
 	u32 done;
+	/* Of what is counted in reada_tree_bytes, in bytes. */
+	u64 held;
 	u64 last_reloc_trans;
 	/* The last leaf of the batch that the walk is in; 0 if it is in none. */
 	u64 probe;
@@ -49,6 +51,7 @@ static inline struct btrfs_rust_key btrfs_reada_references(u64 bytenr)
 
 struct btrfs_rust_disk btrfs_reada_disk(const struct btrfs_fs_info *fs_info);
 bool btrfs_reada_leaf(struct btrfs_root *root, const struct btrfs_rust_leaf *leaf);
+void btrfs_reada_hold(atomic64_t *total, u64 *held, u64 bytes);
 
 void btrfs_reada_walk_init(struct btrfs_reada_walk *walk, struct btrfs_root *left,
 			   struct btrfs_root *right);
@@ -76,6 +79,8 @@ struct btrfs_reada_fiemap {
 	/* For how many more extents, and how many more leaves, the extent tree is read ahead. */
 	u32 extents;
 	u32 backref_leaves;
+	/* Of what is counted in reada_tree_bytes, in bytes. */
+	u64 held;
 };
 
 void btrfs_reada_fiemap_init(struct btrfs_reada_fiemap *fiemap, struct btrfs_inode *inode,

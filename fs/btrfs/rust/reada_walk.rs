@@ -9,28 +9,23 @@
 
 use core::ops::Range;
 
-use kernel::{
-    prelude::*,
-    sizes::{
-        SZ_128K,
-        SZ_1K,
-        SZ_256M, //
+use kernel::prelude::*;
+
+use crate::{
+    reada::{
+        Key,
+        Node, //
+    },
+    window::{
+        Disk,
+        Window,
+        FIRST_WINDOW,
+        MAX_WINDOW, //
     },
 };
 
-use crate::reada::{
-    Key,
-    Node, //
-};
-
-/// The first batch, in bytes, and how much of each is read in the order of the walk.
-const FIRST_BATCH: u64 = SZ_128K as u64;
-
-/// No batch is larger, in bytes, whatever the memory.
-const MAX_BATCH: u64 = SZ_256M as u64;
-
-/// How many pointers are looked at for one batch: where trees are shared, most are passed over.
-const MAX_STEPS: u32 = 8192;
+/// The number of shared pointers to pass over and of nodes to read for one batch, at most.
+const MAX_STEPS: usize = 8192;
 
 /// Leaves that the parent of leaves has at least, usually.
 const LEAVES_PER_NODE: usize = 128;
@@ -47,15 +42,25 @@ const FILE_EXTENT_SIZE: u32 = 25 + 53;
 /// The greatest number of nodes on a path, leaves left out.
 const MAX_DEPTH: usize = 7;
 
+/// The root of a tree.
+pub(crate) enum Root<N> {
+    /// A node above the leaves.
+    Node(N),
+    /// A leaf, or no tree at all. It has nothing to read ahead.
+    Leaf,
+    /// A tree that is not committed yet. It may be looked at later.
+    Uncommitted,
+}
+
 /// A tree that is walked.
 pub(crate) trait Tree {
     /// A node above the leaves.
     type Node: Node;
 
-    /// The root, unless it is a leaf.
-    fn root(&self) -> Option<Self::Node>;
+    /// The root.
+    fn root(&self) -> Root<Self::Node>;
 
-    /// Whether somebody waits until the tree may change.
+    /// Whether a task waits until the tree may change, or the walk is being killed.
     fn is_contended(&self) -> bool;
 
     /// Reads a child that is not a leaf, and waits for it; `None` on errors.
@@ -67,47 +72,6 @@ pub(crate) trait Tree {
         slot: u32,
         also: impl Iterator<Item = u32>,
     ) -> Option<Self::Node>;
-}
-
-/// What decides how much is read ahead.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Disk {
-    /// Whether seeks are slow.
-    pub(crate) rotating: bool,
-    /// The readahead that the administrator has set for the filesystem, in KiB.
-    pub(crate) readahead: usize,
-    /// The memory of the machine, in KiB.
-    pub(crate) memory: usize,
-    /// The size of a node, in bytes.
-    pub(crate) nodesize: u32,
-}
-
-impl Disk {
-    /// How much to read ahead, in bytes: where seeks are slow, 1/100 of the memory, since the order
-    /// on disk matters more than anything; elsewhere the readahead that was set.
-    pub(crate) fn window(&self) -> u64 {
-        let share = self.memory / 100;
-        let kib = if self.rotating {
-            share
-        } else {
-            self.readahead.min(share)
-        };
-        kib as u64 * SZ_1K as u64
-    }
-
-    /// The largest batch, in bytes. Where seeks are not slow, two of them are the window.
-    fn max_batch(&self) -> u64 {
-        if self.rotating {
-            self.window()
-        } else {
-            self.window() / 2
-        }
-    }
-
-    /// How many nodes there are in as many bytes. Their size is a power of two.
-    fn nodes(&self, bytes: u64) -> usize {
-        (bytes >> self.nodesize.trailing_zeros().min(31)) as usize
-    }
 }
 
 /// A leaf to read ahead.
@@ -149,8 +113,8 @@ pub(crate) struct Cursor<'a, T: Tree> {
 }
 
 impl<'a, T: Tree> Cursor<'a, T> {
-    /// A cursor in the root, where `from` is.
-    pub(crate) fn new(tree: &'a T, from: Key, inside: bool, end: Key) -> Self {
+    /// A cursor in the root, where `from` is; `None` if the tree is not committed.
+    pub(crate) fn new(tree: &'a T, from: Key, inside: bool, end: Key) -> Option<Self> {
         let mut cursor = Self {
             tree,
             path: [const { None }; MAX_DEPTH],
@@ -159,16 +123,17 @@ impl<'a, T: Tree> Cursor<'a, T> {
             inside,
             end,
         };
-        if let Some(root) = tree.root() {
-            cursor.enter(root);
+        match tree.root() {
+            Root::Node(root) => cursor.enter(root)?,
+            Root::Leaf => (),
+            Root::Uncommitted => return None,
         }
-        cursor
+        Some(cursor)
     }
 
-    fn enter(&mut self, node: T::Node) {
-        let Some(place) = self.path.get_mut(self.depth) else {
-            return;
-        };
+    /// Goes down into a node; `None` if no path is that long.
+    fn enter(&mut self, node: T::Node) -> Option<()> {
+        let place = self.path.get_mut(self.depth)?;
         let slot = if node.level() > 1 || self.inside {
             partition_point(&node, |key| key <= self.from).saturating_sub(1)
         } else {
@@ -177,6 +142,7 @@ impl<'a, T: Tree> Cursor<'a, T> {
         *place = Some((node, slot));
         self.depth += 1;
         self.leave_ended();
+        Some(())
     }
 
     /// The node and the slot that the cursor is at.
@@ -242,32 +208,38 @@ impl<'a, T: Tree> Cursor<'a, T> {
         let counterpart = other.and_then(|other| other.on_level(node.level()));
         let also = unshared(node, slot + 1, counterpart).take(ahead);
         let child = self.tree.child(node, slot, also)?;
-        (child.level() + 1 == node.level()).then(|| self.enter(child))
+        if child.level() + 1 != node.level() {
+            return None;
+        }
+        self.enter(child)
     }
 }
 
 /// The leaf that was looked for last in a tree where one thing is looked up after the other.
 ///
 /// All zeroes is none.
-#[derive(Default)]
+#[derive(Default, Zeroable)]
 pub(crate) struct Located {
-    /// What is in it, or in the part of the tree that could not be read.
-    covered: Range<Key>,
+    /// The first key in it, or in the part of the tree that could not be read.
+    first: Key,
+    /// The first key behind that.
+    end: Key,
 }
 
 impl Located {
     /// The leaf that `key` is in, unless it is the last one. `None` also on errors, once for all
     /// keys in the same part of the tree.
     pub(crate) fn leaf<T: Tree>(&mut self, tree: &T, key: Key) -> Option<Leaf> {
-        if self.covered.contains(&key) {
+        if (self.first..self.end).contains(&key) {
             return None;
         }
-        let mut cursor = Cursor::new(tree, key, true, Key::MAX);
+        let mut cursor = Cursor::new(tree, key, true, Key::MAX)?;
         let is_found = cursor.descend_to_leaves().is_some();
         let (node, slot) = cursor.head()?;
         let child = Leaf::at(node, slot, 0);
         cursor.advance();
-        self.covered = child.key..cursor.key().unwrap_or(Key::MAX);
+        self.first = child.key;
+        self.end = cursor.key().unwrap_or(Key::MAX);
         is_found.then_some(child)
     }
 }
@@ -367,10 +339,13 @@ pub(crate) struct Walk {
     /// The walk enters the last batch when it gets here.
     trigger: Key,
     is_started: bool,
-    /// The size of the next batch and of the largest, in leaves.
-    batch: usize,
-    max_batch: usize,
-    min_batch: usize,
+    /// The size of the next batch, in leaves, and how many of them are read in the order of the
+    /// walk.
+    batch: Window,
+    in_order: usize,
+    disk: Disk,
+    /// Leaves of the last batch and of the one before, in bytes.
+    held: u64,
     end: Key,
     /// How many leaves may still be read ahead.
     left: usize,
@@ -384,23 +359,26 @@ pub(crate) struct Walk {
 
 impl Walk {
     /// The readahead of a walk through trees on `disk`, with batches of at most `max_batch` bytes
-    /// if that is given.
+    /// if that is given. It reads nothing if the readahead of `disk` is 0.
     pub(crate) fn new(disk: Disk, max_batch: Option<u64>) -> Result<Self> {
-        let min_batch = disk.nodes(FIRST_BATCH).max(1);
-        let max_batch = disk.nodes(max_batch.unwrap_or(disk.max_batch()).min(MAX_BATCH));
-        let max_batch = min_batch.max(max_batch);
+        let max_batch = max_batch.unwrap_or(disk.max_batch()).min(MAX_WINDOW);
+        let max_batch = disk.nodes(max_batch).max(1);
+        let in_order = disk.nodes(FIRST_WINDOW).clamp(1, max_batch);
+        let mut batch = Window::new(in_order as u64, max_batch as u64);
+        batch.grow();
         Ok(Self {
-            next: Some(Key::default()),
+            next: (disk.window() > 0).then(Key::default),
             trigger: Key::default(),
             is_started: false,
-            batch: min_batch,
-            max_batch,
-            min_batch,
+            batch,
+            in_order,
+            disk,
+            held: 0,
             end: Key::MAX,
             left: usize::MAX,
             lookout: None,
             leaves: KVVec::with_capacity(max_batch + 1, GFP_KERNEL)?,
-            order: if max_batch > min_batch {
+            order: if max_batch > in_order {
                 KVVec::with_capacity(max_batch + 1, GFP_KERNEL)?
             } else {
                 KVVec::new()
@@ -424,15 +402,15 @@ impl Walk {
         let leaves = u64::from(extents.div_ceil(per_leaf));
         let most = disk.max_batch().min(leaves * u64::from(disk.nodesize));
         let mut walk = Self::new(disk, Some(most))?;
-        walk.next = Some(range.start);
+        walk.next = walk.next.map(|_| range.start);
         walk.trigger = range.start;
         walk.end = range.end;
         walk.left = leaves.max(1) as usize;
         if !is_first {
-            walk.batch = walk.max_batch;
+            walk.batch.open();
         }
         let needed = wanted.div_ceil(per_leaf).max(1);
-        walk.lookout = Some(needed.min(walk.min_batch as u32));
+        walk.lookout = Some(needed.min(walk.in_order as u32));
         Ok(walk)
     }
 
@@ -461,50 +439,78 @@ impl Walk {
         self.leaves.last()
     }
 
+    /// The leaves of the last two batches, in bytes.
+    pub(crate) fn held(&self) -> u64 {
+        self.held
+    }
+
     /// Begins anew at `key` and carefully, as not all of the last batch was read, or is in memory
     /// no more.
     pub(crate) fn restart(&mut self, key: Key) {
-        self.next = Some(key);
+        self.next = self.next.map(|_| key);
         self.trigger = key;
         self.is_started = false;
-        self.batch = (self.batch / 4).max(self.min_batch);
+        self.batch.shrink();
     }
 
     /// Plans the next batch of a walk that has come to `key`, or of a comparison if there are two
     /// trees: leaves that only one of them has, and those of the other that take their place.
-    pub(crate) fn plan<T: Tree>(&mut self, left: &T, right: &T, key: Key) {
+    /// Other readers of the filesystem hold `others` bytes of leaves.
+    pub(crate) fn plan<T: Tree>(&mut self, left: &T, right: &T, key: Key, others: u64) {
+        let last = self.leaves.len();
         self.leaves.clear();
         self.order.clear();
         let Some(from) = self.next else {
             return;
         };
+        // Nothing planned is no reason to give up: the next step of the walk tries again.
+        self.trigger = key.successor();
         // A walk that has overtaken its readahead does not want what is behind it.
         let is_late = key > from || !self.is_started;
         let from = if is_late { key } else { from };
-        let mut left = Cursor::new(left, from, is_late, self.end);
-        let mut right = Cursor::new(right, from, is_late, self.end);
+        let (Some(mut left), Some(mut right)) = (
+            Cursor::new(left, from, is_late, self.end),
+            Cursor::new(right, from, is_late, self.end),
+        ) else {
+            return;
+        };
         self.is_started = true;
         if let Some(known) = self.look_out(&mut left) {
             self.next = known;
             self.trigger = known.unwrap_or_default();
             return;
         }
-        let is_over = self.gather(&mut left, &mut right).is_none();
+        let others = self.disk.nodes(others).saturating_add(last) as u64;
+        let batch = self.batch.room(2 * self.batch.most(), others) as usize;
+        let gathered = self.gather(&mut left, &mut right, batch.min(self.left));
         self.left = self.left.saturating_sub(self.leaves.len());
-        self.next = if is_over || self.left == 0 {
-            None
-        } else {
-            [left.key(), right.key()].into_iter().flatten().min()
+        self.next = match gathered {
+            _ if self.left == 0 => None,
+            // The walk comes to the same error, or goes on behind it.
+            Err(behind) => behind,
+            Ok(()) => [left.key(), right.key()].into_iter().flatten().min(),
         };
-        let first = self.leaves.first().map(|leaf| leaf.key);
-        self.trigger = first.or(self.next).unwrap_or_default();
-        if self.leaves.len() > self.min_batch {
-            let (leaves, first) = (&self.leaves, self.min_batch);
-            sort_by_address(&mut self.order, leaves.len(), first, |number| {
+        match (self.leaves.first(), gathered) {
+            (Some(first), _) => self.trigger = first.key,
+            (None, Err(Some(behind))) => self.trigger = behind.max(key.successor()),
+            (None, _) => (),
+        }
+        self.finish(last);
+    }
+
+    /// Sets the order of the leaves that were planned after `last` others, and grows the window.
+    fn finish(&mut self, last: usize) {
+        let count = self.leaves.len();
+        self.held = (last + count) as u64 * u64::from(self.disk.nodesize);
+        if count > self.in_order {
+            let leaves = &self.leaves;
+            sort_by_address(&mut self.order, count, self.in_order, |number| {
                 leaves[number].blockptr
             });
         }
-        self.batch = (self.batch * 2).min(self.max_batch);
+        if count > 0 {
+            self.batch.grow();
+        }
     }
 
     /// Looks whether a leaf further on is in memory, so that what comes before it needs no
@@ -525,19 +531,22 @@ impl Walk {
         Some(cursor.key())
     }
 
-    /// Moves the cursors over a batch; `None` on errors.
+    /// Moves the cursors over a batch of up to `batch` leaves. On errors, gives the key behind the
+    /// child that could not be read; none at the end of its tree.
     fn gather<T: Tree>(
         &mut self,
         left: &mut Cursor<'_, T>,
         right: &mut Cursor<'_, T>,
-    ) -> Option<()> {
-        let batch = self.batch.min(self.left);
+        batch: usize,
+    ) -> Result<(), Option<Key>> {
         let ahead = 1 + batch / LEAVES_PER_NODE;
-        let mut reads = 0;
-        for _ in 0..MAX_STEPS {
+        let (mut reads, mut passed) = (0, 0);
+        while reads + passed < MAX_STEPS {
+            let found = self.leaves.len();
             // Nodes are waited for here: do not wait for many while others wait for the walk.
-            let is_enough = reads > 2 * ahead || left.tree.is_contended();
-            if self.leaves.len() >= batch || (is_enough && !self.leaves.is_empty()) {
+            let is_enough = found > 0 && reads > 2 * ahead;
+            let has_moved = found > 0 || passed > 0;
+            if found >= batch || is_enough || (has_moved && left.tree.is_contended()) {
                 break;
             }
             let level = left.level().max(right.level());
@@ -546,6 +555,7 @@ impl Walk {
                 Turn::Shared => {
                     left.advance();
                     right.advance();
+                    passed += 1;
                     continue;
                 }
                 Turn::Left => (true, false),
@@ -560,24 +570,31 @@ impl Walk {
                 self.take(right, left, 1, ahead)?;
             }
         }
-        Some(())
+        Ok(())
     }
 
-    /// Takes the leaf that a cursor is at, or goes down to a parent of leaves; `None` on errors.
+    /// Takes the leaf that a cursor is at, or goes down to a parent of leaves. Errors are those of
+    /// [`Walk::gather`].
     fn take<T: Tree>(
         &mut self,
         cursor: &mut Cursor<'_, T>,
         other: &Cursor<'_, T>,
         tree: u8,
         ahead: usize,
-    ) -> Option<()> {
-        let (node, slot) = cursor.head()?;
-        if node.level() > 1 {
-            return cursor.descend(Some(other), ahead);
+    ) -> Result<(), Option<Key>> {
+        if cursor.level() > 1 {
+            return cursor.descend(Some(other), ahead).ok_or_else(|| {
+                cursor.advance();
+                cursor.key()
+            });
         }
-        let leaf = Leaf::at(node, slot, tree);
+        if let Some((node, slot)) = cursor.head() {
+            let leaf = Leaf::at(node, slot, tree);
+            // There is room: gather() has looked.
+            let _ = self.leaves.push_within_capacity(leaf);
+        }
         cursor.advance();
-        self.leaves.push_within_capacity(leaf).ok()
+        Ok(())
     }
 }
 
@@ -640,21 +657,29 @@ mod tests {
         /// How many parents were read, and how many read ahead.
         read: Cell<u32>,
         ahead: Cell<u32>,
+        is_contended: Cell<bool>,
+        is_committed: Cell<bool>,
     }
 
     impl<'a> Tree for Array<'a> {
         type Node = Plain<'a>;
 
         fn is_contended(&self) -> bool {
-            false
+            self.is_contended.get()
         }
 
-        fn root(&self) -> Option<Plain<'a>> {
+        fn root(&self) -> Root<Plain<'a>> {
+            if !self.is_committed.get() {
+                return Root::Uncommitted;
+            }
             let (level, children) = match self.parents {
                 [] => (1, self.leaves),
                 parents => (2, parents),
             };
-            (!children.is_empty()).then_some(Plain {
+            if children.is_empty() {
+                return Root::Leaf;
+            }
+            Root::Node(Plain {
                 level,
                 children,
                 cached: self.cached,
@@ -697,6 +722,8 @@ mod tests {
             cached: 0,
             read: Cell::new(0),
             ahead: Cell::new(0),
+            is_contended: Cell::new(false),
+            is_committed: Cell::new(true),
         }
     }
 
@@ -728,17 +755,17 @@ mod tests {
 
     #[test]
     fn batches_suit_the_disk() -> Result {
-        // Rotating, readahead and memory in MiB, node size in KiB, leaves of the largest batch.
+        // Rotational, readahead and memory in MiB, node size in KiB, leaves of the largest batch.
         let cases = [
             (false, 4, 4096, 16, 128),
             (false, 4, 256, 16, 81),
             (false, 4, 4096, 64, 32),
-            (false, 0, 4096, 16, 8),
+            (false, 1, 1, 16, 1),
             (true, 4, 16384, 16, 10485),
             (true, 4, 8192, 16, 5242),
             (true, 4, 256, 16, 163),
             (true, 4, 1 << 24, 16, 16384),
-            (true, 4, 1, 16, 8),
+            (true, 1, 1 << 24, 16, 4096),
         ];
         for (rotating, readahead, memory, nodesize, leaves) in cases {
             let disk = Disk {
@@ -747,7 +774,122 @@ mod tests {
                 memory: memory << 10,
                 nodesize: nodesize << 10,
             };
-            assert_eq!(Walk::new(disk, None)?.max_batch, leaves);
+            assert_eq!(Walk::new(disk, None)?.batch.most(), leaves);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn without_readahead_nothing_is_planned() -> Result {
+        for rotating in [false, true] {
+            let disk = Disk {
+                rotating,
+                readahead: 0,
+                ..DISK
+            };
+            let mut walk = Walk::new(disk, None)?;
+            assert!(!walk.is_due(key(0)));
+            walk.restart(key(0));
+            assert!(!walk.is_due(key(0)));
+            let range = key(0)..Key::MAX;
+            assert!(!Walk::listing(disk, range, 100, true)?.is_due(key(0)));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_commit_delays_the_plan() -> Result {
+        let leaves = array((0..100).map(|number| (number * 10, number)))?;
+        for waits_for in 0..2 {
+            let sides = [tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1)];
+            let [left, right] = &sides;
+            let mut walk = walk(64)?;
+            walk.plan(left, right, key(0), 0);
+            walk.plan(left, right, key(0), 0);
+            sides[waits_for].is_committed.set(false);
+            assert!(walk.is_due(key(80)));
+            walk.plan(left, right, key(80), 0);
+            assert_eq!(walk.count(), 0);
+            // Not in the same step once more, but in the next.
+            assert!(!walk.is_due(key(80)) && walk.is_due(key(81)));
+            sides[waits_for].is_committed.set(true);
+            walk.plan(left, right, key(81), 0);
+            assert_eq!(walk.leaves.first().map(|leaf| leaf.blockptr), Some(24));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn an_error_is_passed_by() -> Result {
+        let leaves = array((0..90).map(|number| (number, number)))?;
+        let mut parents = parents(&leaves, 30, 0)?;
+        // There is no such leaf.
+        parents[1].1 = 91;
+        let (tree, none) = (tree(&leaves, &parents, 30), tree(&NONE, &NONE, 1));
+        let mut walk = walk(64)?;
+        let mut planned = KVVec::new();
+        for leaf in &leaves {
+            while walk.is_due(key(leaf.0)) {
+                walk.plan(&tree, &none, key(leaf.0), 0);
+                for leaf in walk.leaves.iter() {
+                    planned.push(leaf.blockptr, GFP_KERNEL)?;
+                }
+            }
+        }
+        assert!(planned.iter().copied().eq(Iterator::chain(0..30, 60..90)));
+        Ok(())
+    }
+
+    #[test]
+    fn who_waits_for_the_tree_does_not_wait_for_long() -> Result {
+        // Two trees with the same leaves, but no node of the one is one of the other.
+        let leaves = array((0..3000).map(|number| (number, number)))?;
+        let (old, new) = (parents(&leaves, 10, 0)?, parents(&leaves, 10, OTHER)?);
+        let (left, right) = (tree(&leaves, &new, 10), tree(&leaves, &old, 10));
+        left.is_contended.set(true);
+        let mut walk = walk(64)?;
+        let mut plans = 0;
+        for leaf in &leaves {
+            let before = left.read.get() + right.read.get();
+            while walk.is_due(key(leaf.0)) {
+                walk.plan(&left, &right, key(leaf.0), 0);
+                plans += 1;
+                assert_eq!(walk.count(), 0);
+            }
+            assert!(left.read.get() + right.read.get() <= before + 2);
+        }
+        // Each plan got on by a leaf at least, and each node was read about once.
+        assert!(plans < 3100);
+        assert!(left.read.get() <= 3000);
+        assert!(!walk.is_due(key(u64::MAX)));
+        Ok(())
+    }
+
+    #[test]
+    fn a_batch_may_be_larger_than_what_is_passed_over() -> Result {
+        let leaves = array((0..40_000).map(|number| (number, number)))?;
+        let parents = parents(&leaves, 200, 0)?;
+        let (tree, none) = (tree(&leaves, &parents, 200), tree(&NONE, &NONE, 1));
+        let mut walk = walk(16384)?;
+        walk.batch.open();
+        walk.plan(&tree, &none, key(0), 0);
+        assert_eq!((walk.count(), walk.held()), (16384, 256 << 20));
+        Ok(())
+    }
+
+    #[test]
+    fn other_readers_leave_less() -> Result {
+        let leaves = array((0..1000).map(|number| (number, number)))?;
+        let (tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
+        let node = u64::from(DISK.nodesize);
+        // Two batches of 64 leaves are the limit for all, and 8 are for each.
+        for (others, count) in [(0, 64), (56, 64), (100, 20), (1000, 8)] {
+            let mut walk = walk(64)?;
+            walk.plan(&tree, &none, key(0), 0);
+            assert_eq!(walk.held(), 8 * node);
+            walk.batch.open();
+            walk.plan(&tree, &none, key(0), others * node);
+            assert_eq!(walk.count(), count);
         }
         Ok(())
     }
@@ -761,7 +903,7 @@ mod tests {
         let (mut planned, mut sizes) = (KVVec::new(), KVVec::new());
         for leaf in &leaves {
             if walk.is_due(key(leaf.0)) {
-                walk.plan(&tree, &none, key(leaf.0));
+                walk.plan(&tree, &none, key(leaf.0), 0);
                 sizes.push(walk.count(), GFP_KERNEL)?;
                 for leaf in walk.leaves.iter() {
                     planned.push((leaf.key.objectid, leaf.blockptr), GFP_KERNEL)?;
@@ -780,8 +922,8 @@ mod tests {
         let leaves = array((0..100).map(|number| (number, 1000 - number)))?;
         let (tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
         let mut walk = walk(64)?;
-        walk.plan(&tree, &none, key(0));
-        walk.plan(&tree, &none, key(0));
+        walk.plan(&tree, &none, key(0), 0);
+        walk.plan(&tree, &none, key(0), 0);
         let read = read_order(&walk)?;
         assert_eq!(&read[..8], &[992, 991, 990, 989, 988, 987, 986, 985]);
         assert_eq!(&read[8..], &[977, 978, 979, 980, 981, 982, 983, 984]);
@@ -795,14 +937,14 @@ mod tests {
         let (tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
         let mut walk = walk(64)?;
         assert!(walk.is_due(key(0)));
-        walk.plan(&tree, &none, key(0));
+        walk.plan(&tree, &none, key(0), 0);
         // Its own first leaf is where the walk is: the next one at once.
         assert!(walk.is_due(key(0)));
-        walk.plan(&tree, &none, key(0));
+        walk.plan(&tree, &none, key(0), 0);
         assert!(!walk.is_due(key(79)));
         assert!(walk.is_due(key(80)));
         // A walk that went on without its readahead: what it has left behind is not read.
-        walk.plan(&tree, &none, key(505));
+        walk.plan(&tree, &none, key(505), 0);
         assert_eq!(walk.leaves[0].blockptr, 50);
         Ok(())
     }
@@ -827,7 +969,7 @@ mod tests {
             let range = key(range.start)..key(range.end);
             let mut walk = Walk::listing(DISK, range.clone(), wanted, is_first)?;
             assert!(!walk.is_due(key(0)) && walk.is_due(range.start));
-            walk.plan(&tree, &none, range.start);
+            walk.plan(&tree, &none, range.start, 0);
             let read = read_order(&walk)?;
             assert!(read.iter().copied().eq(expected));
         }
@@ -844,7 +986,7 @@ mod tests {
         let mut looked = 0;
         let first = leaves.iter().find(|leaf| {
             while walk.is_due(key(leaf.0)) && walk.leaves.is_empty() {
-                walk.plan(&tree, &none, key(leaf.0));
+                walk.plan(&tree, &none, key(leaf.0), 0);
                 looked += 1;
             }
             !walk.leaves.is_empty()
@@ -904,19 +1046,19 @@ mod tests {
         let (tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
         let mut walk = walk(64)?;
         for (first, batch) in [(0, 8), (8, 16), (24, 32), (56, 64)] {
-            walk.plan(&tree, &none, key(first));
+            walk.plan(&tree, &none, key(first), 0);
             assert_eq!((walk.leaves[0].blockptr, walk.count()), (first, batch));
         }
         walk.restart(key(30));
         assert!(walk.is_due(key(30)));
         for (first, batch) in [(30, 16), (46, 32)] {
-            walk.plan(&tree, &none, key(30));
+            walk.plan(&tree, &none, key(30), 0);
             assert_eq!((walk.leaves[0].blockptr, walk.count()), (first, batch));
         }
         for _ in 0..10 {
             walk.restart(key(30));
         }
-        walk.plan(&tree, &none, key(30));
+        walk.plan(&tree, &none, key(30), 0);
         assert_eq!(walk.count(), 8);
         Ok(())
     }
@@ -931,7 +1073,7 @@ mod tests {
         let mut planned = 0;
         for leaf in &long {
             while walk.is_due(key(leaf.0)) {
-                walk.plan(&left, &right, key(leaf.0));
+                walk.plan(&left, &right, key(leaf.0), 0);
                 planned += walk.count();
             }
         }
@@ -951,7 +1093,7 @@ mod tests {
         let left = tree(&new, &parents_new, 30);
         let right = tree(&old, &parents_old, 30);
         let mut walk = walk(64)?;
-        walk.plan(&left, &right, key(0));
+        walk.plan(&left, &right, key(0), 0);
         let planned = array(walk.leaves.iter().map(|leaf| (leaf.tree, leaf.blockptr)))?;
         assert_eq!(&planned[..], &[(0, OTHER + 400), (1, 400), (0, 7), (0, 8)]);
         assert_eq!((left.read.get(), right.read.get()), (2, 1));
@@ -971,7 +1113,7 @@ mod tests {
             let mut walk = walk(512)?;
             let mut planned = 0;
             while walk.is_due(key(u64::MAX)) {
-                walk.plan(left, right, key(0));
+                walk.plan(left, right, key(0), 0);
                 planned += walk.count();
             }
             assert_eq!(planned, 420);
@@ -1010,7 +1152,7 @@ mod tests {
             let mut walk = walk(1 + random.below(100) as usize)?;
             let mut planned = KVVec::new();
             while walk.is_due(key(u64::MAX)) {
-                walk.plan(&left, &right, key(0));
+                walk.plan(&left, &right, key(0), 0);
                 for leaf in walk.leaves.iter() {
                     planned.push((leaf.key.objectid, leaf.tree), GFP_KERNEL)?;
                 }
