@@ -145,6 +145,11 @@ class Image:
         """Where the first block is that is wanted, and what it holds, to be changed."""
         return next((physical, bytearray(block)) for physical, block in self.blocks.items() if is_wanted(block))
 
+    def copies(self, block):
+        """Where all copies of a block are."""
+        size = os.lseek(self.handle, 0, os.SEEK_END)
+        return [where for where in range(0, size, NODESIZE) if os.pread(self.handle, NODESIZE, where) == block]
+
     def root(self, subvolume):
         """The same of the root of a subvolume that has one level above its leaves."""
         return self.find(lambda block: field(block, "owner") == subvolume and field(block, "level") == 1)

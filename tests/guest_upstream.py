@@ -32,9 +32,9 @@ FIEMAP_EXTENT_SHARED = 0x2000
 SYNC_FILE_RANGE_WRITE = 2
 
 
-def make(device):
-    """A filesystem with one copy of its metadata, in small nodes, mounted."""
-    guest.mkfs(device, "-n", str(guest_broken.NODESIZE), "-m", "single", "-d", "single")
+def make(device, metadata="single"):
+    """A filesystem with one copy of its metadata, unless said otherwise, in small nodes, mounted."""
+    guest.mkfs(device, "-n", str(guest_broken.NODESIZE), "-m", metadata, "-d", "single")
     return guest.mount(device, MNT)
 
 
@@ -102,9 +102,9 @@ def unverified_wait(device):
         guest.umount(MNT)
 
 
-def make_snapshot(device):
+def make_snapshot(device, metadata="single"):
     """A filesystem with a subvolume `files` and its snapshot `old`: its image, where the snapshot's root is, and that root."""
-    top = make(device)
+    top = make(device, metadata)
     guest.run("btrfs", "subvolume", "create", top / "files")
     for number in range(300):
         (top / f"files/file{number}").touch()
@@ -140,6 +140,31 @@ def unverified_generation(device):
     for what, subvolumes in (("by itself", ["old"]), ("once it is in memory", ["files", "old"])):
         guest.mount(device, MNT, "ro")
         print(f"{what}: {[tree_search(top / name, inode) for name in subvolumes][-1]}")
+        guest.umount(MNT)
+
+
+def stale_copy(device):
+    """Look into a leaf of which the first of two copies is an older one, also when that one was read through another pointer."""
+    top = Path(MNT)
+    image, _, old = make_snapshot(device, "dup")
+    pointers = items(old)
+    place, (inode, _, _, bytenr, generation) = pointers[len(pointers) // 2]
+    _, leaf = image.child(pointers[len(pointers) // 2][1])
+    last_inode = items(leaf)[-1][1][0]
+    # The subvolume is from before, too: both copies of its root have the older generation in their pointer.
+    _, root = image.find(lambda block: field(block, "level") == 1 and field(block, "owner") != field(old, "owner")
+                         and any(entry[3] == bytenr for _, entry in items(block)))
+    for where in image.copies(root):
+        struct.pack_into("<Q", root, place + GENERATION, generation - 1)
+        image.write(where, with_checksum(bytes(root)))
+    where, _ = image.copies(leaf)
+    struct.pack_into("<L", leaf, HEADER["nritems"][0], field(leaf, "nritems") // 2)
+    struct.pack_into("<Q", leaf, HEADER["generation"][0], generation - 1)
+    image.write(where, with_checksum(bytes(leaf)))
+    for what, subvolumes in (("by itself", ["old"]), ("once the older one is in memory", ["files", "old"])):
+        guest.mount(device, MNT, "ro")
+        searches = [(top / name, {"files": inode, "old": last_inode}[name]) for name in subvolumes]
+        print(f"{what}: {[tree_search(*search) for search in searches][-1]}")
         guest.umount(MNT)
 
 
@@ -221,5 +246,5 @@ def stale_shared(device):
 
 if __name__ == "__main__":
     {"zero_disk_num_bytes": zero_disk_num_bytes, "unverified_wait": unverified_wait,
-     "unverified_generation": unverified_generation, "leaf_without_items": leaf_without_items,
+     "unverified_generation": unverified_generation, "leaf_without_items": leaf_without_items, "stale_copy": stale_copy,
      "utimes_of_another": utimes_of_another, "lost_mkfile": lost_mkfile, "stale_shared": stale_shared}[sys.argv[1]](sys.argv[2])

@@ -222,6 +222,7 @@ def test_extents_of_what_is_no_file_are_left_alone(flavour):
 @pytest.mark.parametrize("defect, expected", [("unverified_wait", "while it is read: EUCLEAN"),
                                               ("unverified_generation", "once it is in memory: EIO"),
                                               ("leaf_without_items", "at first: EUCLEAN"),
+                                              ("stale_copy", "once the older one is in memory: 1 items"),
                                               ("utimes_of_another", "At snapshot new")])
 def test_defects_of_upstream_are_mended(defect, expected):
     disk = blank("upstream", 160 << 20)
