@@ -3,7 +3,8 @@
 """Break a filesystem's metadata in one place at a time, with right checksums, and see what sends and fiemaps make of it.
 
 guest_broken.py make DEVICE; guest_broken.py run DEVICE FIRST LAST OUTPUT: a line of JSON for each of the images FIRST to LAST - 1,
-which are the same whenever they are made. DEVICE is left as it was. guest_broken.py fifo DEVICE: an image of its own.
+which are the same whenever they are made. DEVICE is left as it was. guest_broken.py fifo DEVICE, guest_broken.py data DEVICE: images
+of their own.
 """
 
 import ctypes
@@ -335,5 +336,37 @@ def fifo(device):
     guest.umount(MNT)
 
 
+def data(device):
+    """Send files of which one, or two, are damaged on disk, and see how many errors the statistics of the device count."""
+    guest.mkfs(device, "-n", str(NODESIZE), "-m", "single", "-d", "single")
+    top = guest.mount(device, MNT)
+    damaged = {"plain": [20], "compressed": [20], "twice": [20, 30]}
+    for name in damaged:
+        guest.run("btrfs", "subvolume", "create", top / name)
+        if name != "plain":
+            guest.run("btrfs", "property", "set", top / name, "compression", "zstd")
+        for number in range(40):
+            (top / name / f"file{number}").write_bytes(random.Random(number).randbytes(K) * 16)
+    os.sync()
+    places = [guest.fiemap(top / name / f"file{number}")[0][1] for name, numbers in damaged.items() for number in numbers]
+    for name in damaged:
+        guest.run("btrfs", "property", "set", top / name, "ro", "true")
+    content, (where, *_) = (top / "plain/file20").read_bytes(), places
+    guest.umount(MNT)
+    handle = os.open(device, os.O_RDWR)
+    # The first chunk of data is where its addresses say, or nothing is known of the others.
+    if os.pread(handle, len(content), where) != content:
+        raise RuntimeError("data is not where it is looked for")
+    for where in places:
+        os.pwrite(handle, bytes(K), where)
+    os.close(handle)
+    for name, encoded in (("plain", False), ("compressed", False), ("compressed", True), ("twice", True)):
+        guest.mount(device, MNT)
+        outcome = attempt(guest.send_directly, top / name, 0, encoded)
+        counted = re.search(r"corruption_errs +([0-9]+)", guest.run("btrfs", "device", "stats", "-z", MNT))[1]
+        print(f"{name}{', as it is' if encoded else ''}: {outcome}, {counted} counted")
+        guest.umount(MNT)
+
+
 if __name__ == "__main__":
-    {"make": make, "run": run, "fifo": fifo}[sys.argv[1]](*sys.argv[2:])
+    {"make": make, "run": run, "fifo": fifo, "data": data}[sys.argv[1]](*sys.argv[2:])

@@ -219,6 +219,16 @@ def test_extents_of_what_is_no_file_are_left_alone(flavour):
     disk.unlink()
 
 
+@pytest.mark.parametrize("flavour", ["um-c", "um-rust"])
+def test_damaged_data_is_counted_as_often(flavour):
+    disk = blank("damaged", 300 << 20)
+    said = vm(flavour, BROKEN, "data", "/dev/ubdb", disks=[disk], options=["--expect", "BTRFS (critical|error)"])
+    # Upstream reads into the page cache, and once more before it gives up. What is not used is not counted.
+    assert said.splitlines() == ["plain: EIO, 2 counted", "compressed: EIO, 2 counted", "compressed, as it is: EIO, 1 counted",
+                                 "twice, as it is: EIO, 1 counted"]
+    disk.unlink()
+
+
 @pytest.mark.parametrize("defect, expected", [("unverified_wait", "while it is read: EUCLEAN"),
                                               ("unverified_generation", "once it is in memory: EIO"),
                                               ("leaf_without_items", "at first: EUCLEAN"),

@@ -17,6 +17,7 @@
 #include "../ctree.h"
 #include "../disk-io.h"
 #include "../extent_io.h"
+#include "../file-item.h"
 #include "../fs.h"
 #include "reada_data.h"
 #include "reada_walk.h"
@@ -42,8 +43,6 @@ struct btrfs_reada_inode {
 
 /* An extent that is read as it is on disk. */
 struct btrfs_reada_encoded {
-	/* Held as long as it is being read. */
-	struct inode *inode;
 	u64 bytenr;
 	u64 len;
 	/* Of the last relocation when it was planned. */
@@ -106,7 +105,6 @@ static void put_encoded(struct btrfs_reada_encoded **slot)
 	if (!read)
 		return;
 	wait_for_completion_io(&read->done);
-	iput(read->inode);
 	for (unsigned int i = 0; i < read->nr_pages; i++)
 		__free_page(read->pages[i]);
 	kvfree(read);
@@ -203,18 +201,20 @@ static struct btrfs_reada_encoded *alloc_encoded(u64 len)
 	return read;
 }
 
-/* Start reading an extent as it is on disk. */
+/*
+ * Start reading an extent as it is on disk. For the inode of the metadata nothing is verified,
+ * repaired or counted yet: this is only done for what is used, as if it was read then.
+ */
 static void read_encoded(struct btrfs_reada_data *data, const struct btrfs_rust_range *range,
-			 struct inode *inode, u64 last_reloc_trans)
+			 u64 last_reloc_trans)
 {
 	struct btrfs_reada_encoded *read = alloc_encoded(range->disk_len);
+	struct btrfs_inode *inode = BTRFS_I(data->root->fs_info->btree_inode);
 	struct btrfs_bio *bbio = NULL;
 	u64 done = 0;
 
 	if (!read)
 		return;
-	ihold(inode);
-	read->inode = inode;
 	read->bytenr = range->bytenr;
 	read->len = range->disk_len;
 	read->last_reloc_trans = last_reloc_trans;
@@ -228,7 +228,7 @@ static void read_encoded(struct btrfs_reada_data *data, const struct btrfs_rust_
 
 		if (!bbio) {
 			bbio = btrfs_bio_alloc(BIO_MAX_VECS, REQ_OP_READ | REQ_RAHEAD,
-					       BTRFS_I(inode), 0, end_encoded, read);
+					       inode, 0, end_encoded, read);
 			bbio->bio.bi_iter.bi_sector = (read->bytenr + done) >> SECTOR_SHIFT;
 			refcount_inc(&read->pending);
 		}
@@ -259,7 +259,7 @@ static void read_range(struct btrfs_reada_data *data, const struct btrfs_rust_ra
 	if (!range->is_encoded || range->offset + range->disk_len > end)
 		read_pages(held, range->offset, end, range->is_cut);
 	else if (READ_ONCE(data->root->fs_info->last_reloc_trans) == last_reloc_trans)
-		read_encoded(data, range, held->inode, last_reloc_trans);
+		read_encoded(data, range, last_reloc_trans);
 }
 
 /* Start reading the leaves that say who else has an extent, and what its checksums are. */
@@ -381,12 +381,55 @@ void btrfs_reada_data_use(struct btrfs_reada_data *data, const struct inode *ino
 	}
 }
 
+/* The checksum of the block that is @offset bytes into what was read. */
+static void checksum(struct btrfs_fs_info *fs_info, const struct btrfs_reada_encoded *read,
+		     u64 offset, u8 *csum)
+{
+	const u32 step = min(fs_info->sectorsize, PAGE_SIZE);
+	phys_addr_t paddrs[BTRFS_MAX_BLOCKSIZE / PAGE_SIZE];
+
+	for (u32 i = 0; i < fs_info->sectorsize / step; i++) {
+		struct page *page = read->pages[offset >> PAGE_SHIFT];
+
+		paddrs[i] = page_to_phys(page) + offset_in_page(offset);
+		offset += step;
+	}
+	btrfs_calculate_block_csum_pages(fs_info, paddrs, csum);
+}
+
+/* Whether what was read of an extent of @inode has the checksums that it should have. */
+static bool is_intact(const struct btrfs_reada_encoded *read, struct btrfs_inode *inode)
+{
+	struct btrfs_fs_info *fs_info = inode->root->fs_info;
+	/* Not to be submitted: it says what checksums to look up. */
+	struct btrfs_bio *bbio = btrfs_bio_alloc(0, REQ_OP_READ, inode, 0, NULL, NULL);
+	u8 csum[BTRFS_CSUM_SIZE];
+	bool ret;
+
+	bbio->bio.bi_iter.bi_sector = read->bytenr >> SECTOR_SHIFT;
+	bbio->bio.bi_iter.bi_size = read->len;
+	ret = btrfs_lookup_bio_sums(bbio) == 0;
+	if (bbio->csum) {
+		const u8 *expected = bbio->csum;
+
+		for (u64 offset = 0; ret && offset < read->len; offset += fs_info->sectorsize) {
+			checksum(fs_info, read, offset, csum);
+			ret = memcmp(csum, expected, fs_info->csum_size) == 0;
+			expected += fs_info->csum_size;
+		}
+		if (bbio->csum != bbio->csum_inline)
+			kvfree(bbio->csum);
+	}
+	bio_put(&bbio->bio);
+	return ret;
+}
+
 /*
- * Copy the extent at @bytenr, which takes @len bytes on disk, to @pages. -ENOENT if it was not read
- * ahead, or not without an error: it is to be read then.
+ * Copy the extent of @inode at @bytenr, which takes @len bytes on disk, to @pages. -ENOENT if it
+ * was not read ahead, or is not what it should be: it is to be read then, which counts and repairs.
  */
-int btrfs_reada_data_encoded(struct btrfs_reada_data *data, u64 bytenr, u64 len,
-			     struct page **pages)
+int btrfs_reada_data_encoded(struct btrfs_reada_data *data, struct btrfs_inode *inode, u64 bytenr,
+			     u64 len, struct page **pages)
 {
 	if (!data->root)
 		return -ENOENT;
@@ -400,7 +443,8 @@ int btrfs_reada_data_encoded(struct btrfs_reada_data *data, u64 bytenr, u64 len,
 			continue;
 		wait_for_completion_io(&read->done);
 		if (!read->status &&
-		    read->last_reloc_trans == READ_ONCE(data->root->fs_info->last_reloc_trans)) {
+		    read->last_reloc_trans == READ_ONCE(data->root->fs_info->last_reloc_trans) &&
+		    is_intact(read, inode)) {
 			for (unsigned int i = 0; i < read->nr_pages; i++)
 				copy_highpage(pages[i], read->pages[i]);
 			ret = 0;

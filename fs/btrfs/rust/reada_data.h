@@ -7,6 +7,7 @@
 #include <linux/types.h>
 #include "btrfs_rust.h"
 
+struct btrfs_inode;
 struct btrfs_key;
 struct btrfs_root;
 struct inode;
@@ -45,8 +46,8 @@ void btrfs_reada_data_at(struct btrfs_reada_data *data, const struct btrfs_key *
 void btrfs_reada_data_skip(struct btrfs_reada_data *data, u64 ino);
 void btrfs_reada_data_use(struct btrfs_reada_data *data, const struct inode *inode, bool *clean,
 			  u64 *start);
-int btrfs_reada_data_encoded(struct btrfs_reada_data *data, u64 bytenr, u64 len,
-			     struct page **pages);
+int btrfs_reada_data_encoded(struct btrfs_reada_data *data, struct btrfs_inode *inode, u64 bytenr,
+			     u64 len, struct page **pages);
 
 #else
 
@@ -69,7 +70,8 @@ static inline void btrfs_reada_data_use(struct btrfs_reada_data *data, const str
 {
 }
 
-static inline int btrfs_reada_data_encoded(struct btrfs_reada_data *data, u64 bytenr, u64 len,
+static inline int btrfs_reada_data_encoded(struct btrfs_reada_data *data,
+					   struct btrfs_inode *inode, u64 bytenr, u64 len,
 					   struct page **pages)
 {
 	return -ENOENT;
