@@ -5,6 +5,7 @@
 What is on DEVICE is lost.
 """
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -244,7 +245,78 @@ def stale_shared(device):
         print(f"{len(list(group))} extents {'shared' if is_shared else 'not shared'}")
 
 
+def start_child(is_odd, job):
+    """Start a process whose number is odd or not: which of two mirrors it reads from."""
+    while True:
+        child = os.fork()
+        if not child:
+            if os.getpid() % 2 == is_odd:
+                job()
+            os._exit(0)
+        if child % 2 == is_odd:
+            return child
+        os.waitpid(child, 0)
+
+
+def moved_while_read(device):
+    """Read a file without checksums, and send a snapshot, from a slow mirror while a balance moves them and the space is used again."""
+    half = int(guest.sysfs(device, "size")) // 2
+
+    def delay_reads(milliseconds, verb="reload"):
+        guest.run("dmsetup", verb, "slow", "--noudevsync", "--table",
+                  f"0 {half} delay {device} {half} {milliseconds} {device} {half} 0")
+        # Ends what is delayed so far.
+        guest.run("dmsetup", "suspend", "--noudevsync", "--nolockfs", "slow")
+        guest.run("dmsetup", "resume", "--noudevsync", "slow")
+
+    guest.run("dmsetup", "create", "fast", "--noudevsync", "--table", f"0 {half} linear {device} 0")
+    delay_reads(0, "create")
+    guest.run("dmsetup", "mknodes")
+    guest.run("mkfs.btrfs", "-q", "-f", "-n", "4096", "-m", "raid1", "-d", "raid1", "/dev/mapper/fast", "/dev/mapper/slow")
+    top = guest.mount("/dev/mapper/fast", MNT, "device=/dev/mapper/slow")
+    guest.run("btrfs", "subvolume", "create", top / "files")
+    for number in range(100):
+        (top / f"files/file{number}").touch()
+        if number % 20 == 0:
+            guest.run("chattr", "+C", top / f"files/file{number}")
+            (top / f"files/file{number}").write_bytes(bytes([number]) * 16 * K)
+    for name in ("sent", "read"):
+        guest.snapshot(top / "files", top / name)
+    whole = guest.send_directly(top / "sent")
+
+    def seconds(is_odd):
+        with open(top / "files/file0", "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            start = time.monotonic()
+            os.waitpid(start_child(is_odd, file.read), 0)
+            return time.monotonic() - start
+
+    def read():
+        print("read:", "as before" if (top / "read/file0").read_bytes() == bytes(16 * K) else "other data", flush=True)
+
+    def send():
+        print("sent:", "as before" if guest.send_directly(top / "sent") == whole else "other data", flush=True)
+
+    os.sync()
+    delay_reads(500)
+    is_odd = seconds(True) > 0.4
+    delay_reads(600_000)
+    readers = [start_child(is_odd, job) for job in (read, send)]
+    # Their reads come before those of the balance.
+    while int(guest.run("dmsetup", "status", "slow").split()[3]) < len(readers):
+        time.sleep(0.1)
+    os.waitpid(start_child(not is_odd, lambda: os.execlp("btrfs", "btrfs", "-q", "balance", "start", "-d", top)), 0)
+    with contextlib.suppress(OSError), open(top / "other", "wb", buffering=0) as file:
+        while True:
+            file.write(b"\xff" * (1 << 20))
+    os.sync()
+    delay_reads(0)
+    for reader in readers:
+        os.waitpid(reader, 0)
+
+
 if __name__ == "__main__":
     {"zero_disk_num_bytes": zero_disk_num_bytes, "unverified_wait": unverified_wait,
      "unverified_generation": unverified_generation, "leaf_without_items": leaf_without_items, "stale_copy": stale_copy,
-     "utimes_of_another": utimes_of_another, "lost_mkfile": lost_mkfile, "stale_shared": stale_shared}[sys.argv[1]](sys.argv[2])
+     "utimes_of_another": utimes_of_another, "lost_mkfile": lost_mkfile, "stale_shared": stale_shared,
+     "moved_while_read": moved_while_read}[sys.argv[1]](sys.argv[2])

@@ -246,3 +246,10 @@ def test_fiemap_notices_the_second_of_two_drops(flavour, expected):
     disk = blank("upstream", 320 << 20)
     assert expected in vm(flavour, UPSTREAM, "stale_shared", "/dev/ubdb", disks=[disk])
     disk.unlink()
+
+
+@pytest.mark.parametrize("flavour, expected", [("um-c", "other data"), ("um-rust", "as before")])
+def test_a_send_reads_again_what_a_balance_has_moved(flavour, expected):
+    disk = blank("upstream", 320 << 20)
+    assert f"sent: {expected}" in vm(flavour, UPSTREAM, "moved_while_read", "/dev/ubdb", disks=[disk])
+    disk.unlink()

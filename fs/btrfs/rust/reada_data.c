@@ -39,6 +39,8 @@ struct btrfs_reada_inode {
 	unsigned long nrpages;
 	/* The send cleans the page cache. */
 	bool is_open;
+	/* The last relocation when nothing of it was read yet. */
+	u64 last_reloc_trans;
 };
 
 /* An extent that is read as it is on disk. */
@@ -81,11 +83,35 @@ static bool is_clean(const struct btrfs_reada_inode *held)
 	return held->clean && held->inode->i_mapping->nrpages <= held->nrpages;
 }
 
+static bool lacks_checksums(const struct btrfs_reada_inode *held)
+{
+	return BTRFS_I(held->inode)->flags & BTRFS_INODE_NODATASUM;
+}
+
+static u64 last_reloc_trans_of(const struct btrfs_reada_inode *held)
+{
+	return READ_ONCE(BTRFS_I(held->inode)->root->fs_info->last_reloc_trans);
+}
+
+/*
+ * A block group was relocated since the inode is held. Relocation does not wait for reads: what was
+ * on their way may have been overwritten since, and there are no checksums that would tell.
+ */
+static bool may_be_wrong(const struct btrfs_reada_inode *held)
+{
+	return lacks_checksums(held) && held->last_reloc_trans != last_reloc_trans_of(held);
+}
+
 /* Let go of an inode, without leaving in the page cache what nobody else has asked for. */
 static void put_inode(struct btrfs_reada_inode *held)
 {
 	if (held->inode) {
-		if (!held->is_open && is_clean(held))
+		const bool is_unused = !held->is_open && is_clean(held);
+
+		/* What is still being read stays only if checksums tell what it will be. */
+		if (may_be_wrong(held) || (is_unused && lacks_checksums(held)))
+			invalidate_inode_pages2(held->inode->i_mapping);
+		else if (is_unused)
 			invalidate_mapping_pages(held->inode->i_mapping, 0, -1);
 		iput(held->inode);
 	}
@@ -148,6 +174,7 @@ static void hold_inode(struct btrfs_reada_data *data, const struct btrfs_rust_ra
 	held->inode = &inode->vfs_inode;
 	held->clean = inode->vfs_inode.i_mapping->nrpages == 0;
 	held->start = U64_MAX;
+	held->last_reloc_trans = last_reloc_trans_of(held);
 }
 
 /* Start reading a range into the page cache. */
@@ -379,6 +406,28 @@ void btrfs_reada_data_use(struct btrfs_reada_data *data, const struct inode *ino
 		*clean = true;
 		*start = min(*start, held->start);
 	}
+}
+
+/*
+ * Whether @folio of @inode, locked and uptodate, may be wrong. Puts it then, and drops all pages of
+ * @inode, which are to be read again.
+ */
+bool btrfs_reada_data_put_moved(struct btrfs_reada_data *data, const struct inode *inode,
+				struct folio *folio)
+{
+	struct btrfs_reada_inode *held;
+
+	if (!data->root)
+		return false;
+	held = &data->inodes[data->first];
+	if (held->inode != inode || !may_be_wrong(held))
+		return false;
+	folio_unlock(folio);
+	folio_put(folio);
+	held->last_reloc_trans = last_reloc_trans_of(held);
+	/* Waits for what is still being read. */
+	invalidate_inode_pages2(inode->i_mapping);
+	return true;
 }
 
 /* The checksum of the block that is @offset bytes into what was read. */

@@ -10,6 +10,7 @@
 struct btrfs_inode;
 struct btrfs_key;
 struct btrfs_root;
+struct folio;
 struct inode;
 struct page;
 
@@ -46,6 +47,8 @@ void btrfs_reada_data_at(struct btrfs_reada_data *data, const struct btrfs_key *
 void btrfs_reada_data_skip(struct btrfs_reada_data *data, u64 ino);
 void btrfs_reada_data_use(struct btrfs_reada_data *data, const struct inode *inode, bool *clean,
 			  u64 *start);
+bool btrfs_reada_data_put_moved(struct btrfs_reada_data *data, const struct inode *inode,
+				struct folio *folio);
 int btrfs_reada_data_encoded(struct btrfs_reada_data *data, struct btrfs_inode *inode, u64 bytenr,
 			     u64 len, struct page **pages);
 
@@ -68,6 +71,12 @@ static inline void btrfs_reada_data_skip(struct btrfs_reada_data *data, u64 ino)
 static inline void btrfs_reada_data_use(struct btrfs_reada_data *data, const struct inode *inode,
 					bool *clean, u64 *start)
 {
+}
+
+static inline bool btrfs_reada_data_put_moved(struct btrfs_reada_data *data,
+					      const struct inode *inode, struct folio *folio)
+{
+	return false;
 }
 
 static inline int btrfs_reada_data_encoded(struct btrfs_reada_data *data,
