@@ -698,6 +698,54 @@ def evict(device):
         sys.exit("the stream differs" if stream != wanted else "nothing was read ahead again")
 
 
+def without_readahead(device):
+    """Send from a filesystem whose readahead is switched off: data is read a page at a time, when it is used."""
+    top = guest.mount(device, MNT, "ro")
+    next(Path("/sys/fs/btrfs").glob("*/bdi/read_ahead_kb")).write_text("0")
+    guest.drop_caches()
+    before = guest.counters(device)
+    digest, _, _ = guest.send(top / "data1")
+    after = guest.counters(device)
+    pages = sum(path.stat().st_blocks * 512 // mmap.PAGESIZE for path in (top / "data1").glob("[pd]*[0-9]"))
+    guest.umount(MNT)
+    requests, size = after["requests"] - before["requests"], after["bytes_read"] - before["bytes_read"]
+    print(f"{pages} pages of data, {requests} requests, {size} bytes read, {digest}")
+    if requests < pages:
+        sys.exit("pages were read ahead")
+
+
+@contextlib.contextmanager
+def traced(event):
+    """A list that holds, once the block is left, what the kernel said of a trace event."""
+    tracing, said = Path("/sys/kernel/tracing"), []
+    if not (tracing / "events").exists():
+        guest.run("busybox", "mount", "-t", "tracefs", "none", tracing)
+    (tracing / "trace").write_text("")
+    (tracing / "events" / event / "enable").write_text("1")
+    try:
+        yield said
+    finally:
+        (tracing / "events" / event / "enable").write_text("0")
+        said += (line for line in (tracing / "trace").read_text().splitlines() if not line.startswith("#"))
+
+
+def large_folios(device):
+    """Send files with extents of 16 KiB: what is read ahead of each is one folio."""
+    top = guest.mount(device, MNT, "ro")
+    guest.drop_caches()
+    files = {f"{path.stat().st_ino:x}": path for path in (top / "data1").glob("pieces*")}
+    pages = sum(path.stat().st_blocks * 512 // mmap.PAGESIZE for path in files.values())
+    with traced("filemap/mm_filemap_add_to_page_cache") as added:
+        guest.send_directly(top / "data1")
+    guest.umount(MNT)
+    folios = [re.search(r" ino (\w+) .* order=(\d+)", line).groups() for line in added]
+    orders = [int(order) for ino, order in folios if ino in files]
+    counts = {order: orders.count(order) for order in sorted(set(orders))}
+    print(f"{pages} pages of data in folios of order: number {counts}")
+    if sum(count << order for order, count in counts.items()) != pages or counts.get(2, 0) << 2 < pages * 9 // 10:
+        sys.exit("not all were read, some twice, or in small folios")
+
+
 def charge(device):
     """Send in a cgroup: it is charged for what is read, also by the worker, which reads 15 of the leaves."""
     group = Path("/sys/fs/cgroup")
@@ -845,7 +893,8 @@ def finish(result, output):
 if __name__ == "__main__":
     started = time.monotonic()
     {"make": make, "read": read, "charge": charge, "churn": churn, "receive": receive, "end": end, "evict": evict,
-     "faults": faults, "stress": stress}[sys.argv[1]](*sys.argv[2:])
+     "faults": faults, "stress": stress, "large_folios": large_folios,
+     "without_readahead": without_readahead}[sys.argv[1]](*sys.argv[2:])
     if lost := leaks():
         sys.exit(lost)
     if not locks_are_watched():

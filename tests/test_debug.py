@@ -66,6 +66,12 @@ def test_the_sender_is_charged_for_what_is_read_ahead(copy):
     assert "of them charged" in debug_vm("um-debug", GUEST, "charge", "DEVICE", disk=copy)
 
 
+@long
+def test_data_is_read_ahead_in_large_folios(copy):
+    # There are none on UML.
+    assert "pages of data" in debug_vm("x86_64-debug", GUEST, "large_folios", "DEVICE", disk=copy)
+
+
 @pytest.mark.parametrize("flavour, turns, fault, error", [
     ("um-debug", 60, "one allocation", "ENOMEM"),
     pytest.param("um-debug", 2000, "one allocation", "ENOMEM", marks=long),

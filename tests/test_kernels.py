@@ -125,6 +125,11 @@ def test_streams_are_equal_in_a_small_guest():
     assert json.loads(output.read_text())["sends"] == result("um-c", "read", 16384)["sends"]
 
 
+@pytest.mark.parametrize("flavour", ["um-c", "um-rust"])
+def test_no_readahead_is_no_readahead_of_data(flavour):
+    assert "pages of data" in vm(flavour, GUEST, "without_readahead", "/dev/ubdb", disks=[image(16384)])
+
+
 def test_a_send_can_end_at_any_moment():
     said = vm("um-rust", GUEST, "end", "/dev/ubdb", disks=[image(16384)])
     assert said.startswith("end: ")

@@ -68,12 +68,15 @@ void btrfs_reada_data_init(struct btrfs_reada_data *data, struct btrfs_root *roo
 	*data = (struct btrfs_reada_data){ };
 	data->inodes = kvzalloc_objs(*data->inodes, BTRFS_RUST_DATA_INODES);
 	data->encoded = kvzalloc_objs(*data->encoded, BTRFS_RUST_DATA_RANGES);
-	if (data->inodes && data->encoded &&
+	data->trigger = folio_alloc(GFP_KERNEL, 0);
+	if (data->inodes && data->encoded && data->trigger &&
 	    btrfs_rust_data_init(&data->plan, &disk, known, sends_encoded)) {
 		data->root = root;
 	} else {
 		kvfree(data->inodes);
 		kvfree(data->encoded);
+		if (data->trigger)
+			folio_put(data->trigger);
 	}
 }
 
@@ -148,6 +151,7 @@ void btrfs_reada_data_end(struct btrfs_reada_data *data)
 		put_inode(&data->inodes[i]);
 	kvfree(data->encoded);
 	kvfree(data->inodes);
+	folio_put(data->trigger);
 	btrfs_rust_data_destroy(&data->plan);
 	btrfs_reada_hold(&data->root->fs_info->reada_data_bytes, &data->held, 0);
 	data->root = NULL;
@@ -177,23 +181,57 @@ static void hold_inode(struct btrfs_reada_data *data, const struct btrfs_rust_ra
 	held->last_reloc_trans = last_reloc_trans_of(held);
 }
 
+/*
+ * Start reading @count pages from @index on, in folios as large as the page cache has. The first
+ * one gets the mark of page_cache_async_readahead(), unless the last one ends the file.
+ *
+ * Only page_cache_async_ra() makes large folios. It doubles the last window, up to ra_pages, and
+ * rounds the end of the new one down to the lowest bit of ra_pages. So let the last window be half
+ * of @count, and ra_pages odd. @trigger merely loses its mark.
+ */
+static void read_window(struct address_space *mapping, struct folio *trigger, pgoff_t index,
+			pgoff_t count)
+{
+	const pgoff_t last = DIV_ROUND_UP(count, 2);
+	struct file_ra_state ra = {
+		.start = index - last,
+		.size = last,
+		.ra_pages = count | 1,
+		.order = mapping_max_folio_order(mapping),
+	};
+	DEFINE_READAHEAD(ractl, NULL, &ra, mapping, index);
+
+	page_cache_async_ra(&ractl, trigger, count);
+}
+
+/* Have put_file_data() read nothing ahead when it comes to the page @index. */
+static void clear_mark(struct address_space *mapping, pgoff_t index)
+{
+	struct folio *folio = filemap_get_folio(mapping, index);
+
+	if (IS_ERR(folio))
+		return;
+	folio_clear_readahead(folio);
+	folio_put(folio);
+}
+
 /* Start reading a range into the page cache. */
-static void read_pages(struct btrfs_reada_inode *held, u64 offset, u64 end, bool is_cut)
+static void read_pages(struct btrfs_reada_data *data, struct btrfs_reada_inode *held, u64 offset,
+		       u64 end, bool is_cut)
 {
 	struct address_space *mapping = held->inode->i_mapping;
+	const pgoff_t ra_pages = inode_to_bdi(held->inode)->ra_pages;
 	const pgoff_t index = offset >> PAGE_SHIFT;
 	const pgoff_t count = DIV_ROUND_UP_ULL(end, PAGE_SIZE) - index;
-	const pgoff_t half = DIV_ROUND_UP(count, 2);
-	struct file_ra_state ra = { };
-	DEFINE_READAHEAD(ractl, NULL, &ra, mapping, index);
-	pgoff_t lookahead = 0;
+	/* put_file_data() goes on from the mark of the second window, not too far from the end. */
+	const pgoff_t second = is_cut ? min(max(ra_pages / 2, 1), count / 2) : 0;
 
-	/* A mark that is not too far from the end has put_file_data() go on from there. */
-	if (is_cut)
-		lookahead = clamp(inode_to_bdi(held->inode)->ra_pages / 2, 1, half);
-	filemap_invalidate_lock_shared(mapping);
-	page_cache_ra_unbounded(&ractl, count, lookahead);
-	filemap_invalidate_unlock_shared(mapping);
+	if (!ra_pages)
+		return;
+	read_window(mapping, data->trigger, index, count - second);
+	clear_mark(mapping, index);
+	if (second)
+		read_window(mapping, data->trigger, index + count - second, second);
 	held->start = min(held->start, (u64)index << PAGE_SHIFT);
 	held->nrpages = mapping->nrpages;
 }
@@ -284,7 +322,7 @@ static void read_range(struct btrfs_reada_data *data, const struct btrfs_rust_ra
 		return;
 	/* An extent that is longer on disk than what is sent of it is sent as plain data. */
 	if (!range->is_encoded || range->offset + range->disk_len > end)
-		read_pages(held, range->offset, end, range->is_cut);
+		read_pages(data, held, range->offset, end, range->is_cut);
 	else if (READ_ONCE(data->root->fs_info->last_reloc_trans) == last_reloc_trans)
 		read_encoded(data, range, last_reloc_trans);
 }

@@ -36,6 +36,8 @@ struct btrfs_reada_data {
 	u32 planned;
 	/* Of what is counted in reada_data_bytes. */
 	u64 held;
+	/* Stands for the folio whose mark says that it is time to read ahead. */
+	struct folio *trigger;
 	/* Whether the send has read data since it was where it was before. */
 	bool has_read;
 };
