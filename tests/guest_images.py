@@ -45,6 +45,7 @@ NO_LEAKS = re.compile("|".join((
     r"\(size 16384\):\n.*\n.*\n +9d 6e ac 57 00 00 00 00 ")))
 MAP_FIXED = 16
 FIDEDUPERANGE = 0xC0189436
+SYS_IOPRIO_SET = 251
 # struct file_dedupe_range with one target: source offset, length, number of targets; target, offset, bytes, status.
 DEDUPE = struct.Struct("=QQH6xqQQl4x")
 # Snapshot and the parent that it is sent against; None is a full send.
@@ -747,7 +748,7 @@ def large_folios(device):
 
 
 def charge(device):
-    """Send in a cgroup: it is charged for what is read, also by the worker, which reads 15 of the leaves."""
+    """Send in a cgroup, with a low priority: it is charged for what is read, also by the worker, which reads 15 of the leaves."""
     group = Path("/sys/fs/cgroup")
     group.mkdir(exist_ok=True)
     guest.run("busybox", "mount", "-t", "cgroup2", "none", group)
@@ -757,8 +758,11 @@ def charge(device):
     top = guest.mount(device, MNT, "ro")
     guest.drop_caches()
     (sender / "cgroup.procs").write_text(str(os.getpid()))
+    # IOPRIO_WHO_PROCESS, this one, and the last level of IOPRIO_CLASS_BE.
+    guest.libc.syscall(SYS_IOPRIO_SET, 1, 0, 2 << 13 | 7)
     before = guest.counters(device)["bytes_read"]
-    guest.send_directly(top / "names2")
+    with traced("block/block_rq_issue") as requests:
+        guest.send_directly(top / "names2")
     read = guest.counters(device)["bytes_read"] - before
     (group / "cgroup.procs").write_text(str(os.getpid()))
     guest.umount(MNT)
@@ -766,6 +770,10 @@ def charge(device):
     print(f"{read} bytes read, {charged} of them charged")
     if charged < read:
         sys.exit("somebody else was charged")
+    by_worker, others = [line for line in requests if "kworker" in line], [line for line in requests if " be,0,7 " not in line]
+    print(f"{len(requests)} requests, {len(by_worker)} of them by the worker, {len(others)} with another priority")
+    if others or not by_worker:
+        sys.exit("\n".join(others or requests[:10]))
 
 
 def dedupe(source, target):

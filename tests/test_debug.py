@@ -63,7 +63,7 @@ def test_what_is_evicted_is_read_ahead_again(copy):
 
 
 def test_the_sender_is_charged_for_what_is_read_ahead(copy):
-    assert "of them charged" in debug_vm("um-debug", GUEST, "charge", "DEVICE", disk=copy)
+    assert "with another priority" in debug_vm("um-debug", GUEST, "charge", "DEVICE", disk=copy)
 
 
 @long

@@ -38,8 +38,8 @@ static_assert(sizeof(struct btrfs_item) + sizeof(struct btrfs_file_extent_item) 
 /* Leaves of the extent tree to read ahead in one fiemap: extents may be scattered over many. */
 #define READA_BACKREF_LEAVES	256
 
-/* Start reading a leaf of @root; false if there was no memory. The caller holds commit_root_sem. */
-bool btrfs_reada_leaf(struct btrfs_root *root, const struct btrfs_rust_leaf *leaf)
+/* Start reading a leaf with the I/O priority @ioprio; 0 is that of the task. */
+static bool reada_leaf(struct btrfs_root *root, const struct btrfs_rust_leaf *leaf, u16 ioprio)
 {
 	const struct btrfs_key key = {
 		.objectid = leaf->key.objectid,
@@ -48,14 +48,20 @@ bool btrfs_reada_leaf(struct btrfs_root *root, const struct btrfs_rust_leaf *lea
 	};
 	struct extent_buffer *eb;
 
-	btrfs_readahead_tree_block(root->fs_info, leaf->blockptr, btrfs_root_id(root),
-				   leaf->generation, 0, &key);
+	btrfs_readahead_tree_block_ioprio(root->fs_info, leaf->blockptr, btrfs_root_id(root),
+					  leaf->generation, 0, &key, ioprio);
 	/* That does not say if it had no memory. */
 	eb = find_extent_buffer(root->fs_info, leaf->blockptr);
 	if (!eb)
 		return false;
 	free_extent_buffer(eb);
 	return true;
+}
+
+/* Start reading a leaf of @root; false if there was no memory. The caller holds commit_root_sem. */
+bool btrfs_reada_leaf(struct btrfs_root *root, const struct btrfs_rust_leaf *leaf)
+{
+	return reada_leaf(root, leaf, 0);
 }
 
 /*
@@ -75,7 +81,7 @@ static void submit_chunk(struct btrfs_reada_walk *walk)
 		struct btrfs_rust_leaf leaf;
 
 		if (!btrfs_rust_walk_leaf(&walk->plan, walk->done, &leaf) ||
-		    !btrfs_reada_leaf(leaf.tree ? walk->right : walk->left, &leaf)) {
+		    !reada_leaf(leaf.tree ? walk->right : walk->left, &leaf, walk->ioprio)) {
 			walk->was_dropped = true;
 			break;
 		}
@@ -91,9 +97,8 @@ static void submit_work(struct work_struct *work)
 	struct btrfs_reada_walk *walk = container_of(work, struct btrfs_reada_walk, work);
 	struct btrfs_fs_info *fs_info = walk->left->fs_info;
 
+	/* The bios take this cgroup when they are submitted, and have the I/O priority already. */
 	kthread_associate_blkcg(walk->blkcg_css);
-	/* If that fails, the reads have the worker's. */
-	set_task_ioprio(current, walk->ioprio);
 	while (walk->done < walk->count && !walk->was_dropped && !READ_ONCE(walk->stop)) {
 		down_read(&fs_info->commit_root_sem);
 		if (fs_info->last_reloc_trans > walk->last_reloc_trans)
@@ -103,7 +108,6 @@ static void submit_work(struct work_struct *work)
 		up_read(&fs_info->commit_root_sem);
 		cond_resched();
 	}
-	set_task_ioprio(current, IOPRIO_DEFAULT);
 	kthread_associate_blkcg(NULL);
 	/* Pairs with is_due(). */
 	smp_store_release(&walk->is_busy, false);
@@ -148,7 +152,6 @@ void btrfs_reada_walk_init(struct btrfs_reada_walk *walk, struct btrfs_root *lef
 	if (IS_ENABLED(CONFIG_BTRFS_RUST_VERIFY) || !btrfs_rust_walk_init(&walk->plan, &disk))
 		return;
 	INIT_WORK(&walk->work, submit_work);
-	walk->ioprio = get_current_ioprio();
 #ifdef CONFIG_BLK_CGROUP
 	walk->blkcg_css = task_get_css(current, io_cgrp_id);
 #endif
@@ -218,6 +221,7 @@ static void read_batch(struct btrfs_reada_walk *walk, const struct btrfs_rust_ke
 	btrfs_reada_hold(total, &walk->held, batch.held);
 	walk->count = batch.count;
 	walk->done = 0;
+	walk->ioprio = get_current_ioprio();
 	submit_chunk(walk);
 	if (walk->done < walk->count && !walk->was_dropped) {
 		walk->is_busy = true;

@@ -24,8 +24,8 @@ struct btrfs_reada_walk {
 	struct btrfs_root *right;
 	/* Reads the last batch, from @done to @count. */
 	struct work_struct work;
-	/* Whose reads those are: the priority and the cgroup of who walks. */
-	int ioprio;
+	/* Whose reads those are: the I/O priority, for each batch, and the cgroup of who walks. */
+	u16 ioprio;
 	struct cgroup_subsys_state *blkcg_css;
 	/* Set while the worker has the plan. */
 	bool is_busy;
