@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 SRC = Path(__file__).resolve().parent.parent
@@ -26,10 +27,23 @@ class Error(Exception):
 
 @contextlib.contextmanager
 def locked(path):
-    """Let one process at a time do what follows."""
+    """Let one process at a time do what follows; say when it has to wait for another."""
     with open(path, "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"{Path(sys.argv[0]).name}: waiting for another run, which holds {path}", file=sys.stderr, flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+@contextlib.contextmanager
+def timed(step):
+    """Say how long a step took, unless it fails."""
+    start = time.monotonic()
+    yield
+    minutes, seconds = divmod(round(time.monotonic() - start), 60)
+    print(f"{step}: {f'{minutes} min ' if minutes else ''}{seconds} s", file=sys.stderr, flush=True)
 
 
 def kunit(tree, arch, objects, fragments, *options):

@@ -6,10 +6,12 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 import types
 
 import pytest
 
+import common
 from conftest import BUILD, SRC, build, output_of
 
 
@@ -114,6 +116,34 @@ def test_an_image_in_use_is_refused(tmp_path):
 def test_a_kernel_or_flavour_that_is_not_there_is_refused():
     assert "not built" in refused(SRC / "scripts/vm", "um-none", "--", "true")
     assert "no flavour" in refused(SRC / "scripts/build", "um-none")
+
+
+def test_a_step_says_how_long_it_took(monkeypatch, capsys):
+    times = iter([0, 41.2, 100, 290])
+    monkeypatch.setattr(common, "time", types.SimpleNamespace(monotonic=lambda: next(times)))
+    for step in ("image", "um-c"):
+        with common.timed(step):
+            pass
+    assert capsys.readouterr().err == "image: 41 s\num-c: 3 min 10 s\n"
+    monkeypatch.undo()
+    with pytest.raises(OSError), common.timed("fails"):
+        raise OSError
+    assert capsys.readouterr().err == ""
+
+
+def test_a_build_says_what_it_does_and_how_long_it_took():
+    said = subprocess.run([SRC / "scripts/build", "um-c"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=True).stderr
+    assert re.fullmatch(r"build: um-c\nbuild: um-c: (\d+ min )?\d+ s\n", said), said
+
+
+def test_what_waits_for_another_run_says_so(tmp_path, capsys):
+    with open(tmp_path / "lock", "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        threading.Timer(0.2, held.close).start()
+        with common.locked(tmp_path / "lock"):
+            assert f"waiting for another run, which holds {tmp_path}/lock\n" in capsys.readouterr().err
+    with common.locked(tmp_path / "lock"):
+        assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("flavour", ["um-c", "x86_64-module"])
