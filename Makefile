@@ -34,7 +34,7 @@ check:			## Run the tests
 
 check-debug:		## Run tests in kernels with KASAN, kmemleak, lockdep and injected faults
 	@$(ENV) scripts/build $(UM) um-debug um-debug-verify x86_64-debug
-	@$(ENV) $(PYTEST) $(BOTH) load tests/test_debug.py
+	@$(ENV) $(PYTEST) $(BOTH) load tests/test_debug.py tests/test_host.py
 
 kernels:		## Build the UML kernels: C, Rust, and both compared with each other
 	@$(ENV) scripts/build $(UM)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A host that lacks what scripts/env needs: root has it installed, an ordinary user is told what to type."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from conftest import SRC, WORK, output_of
+
+# What scripts/env runs on a host, but for apt-get and what that installs.
+TOOLS = ("awk", "bash", "cat", "chmod", "cut", "df", "dirname", "flock", "grep", "id", "ls", "mkdir", "rm", "sh", "sha256sum", "tail", "tar",
+         "touch")
+# Notes what it is asked for, and installs commands that fail.
+APT_GET = """#!/usr/bin/bash
+echo "$*" >>/host/apt-get.log
+[ "$1" = update ] || for command in bwrap mmdebstrap; do echo exit 1 >/host/bin/$command; chmod +x /host/bin/$command; done
+"""
+NOBODY = 65534
+INSTALL = "install --yes --no-install-recommends bubblewrap mmdebstrap"
+
+
+@pytest.fixture
+def host():
+    """A directory that is /host in what `on` runs; the commands in its bin are all that there are."""
+    directory = WORK / "host"
+    shutil.rmtree(directory, ignore_errors=True)
+    (directory / "bin").mkdir(parents=True)
+    for tool in TOOLS:
+        (directory / "bin" / tool).symlink_to(Path(shutil.which(tool)).resolve())
+    (directory / "bin/apt-get").write_text(APT_GET)
+    (directory / "bin/apt-get").chmod(0o755)
+    (directory / "subids").touch()
+    yield directory
+    shutil.rmtree(directory)
+
+
+def on(host, user):
+    """The command that runs scripts/env on that host as `user`."""
+    system = [part for name in ("bin", "lib", "lib64") for part in ("--symlink", f"usr/{name}", f"/{name}")]
+    subids = [part for name in ("subuid", "subgid") for part in ("--ro-bind", host / "subids", f"/etc/{name}")]
+    return ["bwrap", "--die-with-parent", "--unshare-user", "--uid", str(user), "--gid", str(user), "--clearenv", "--setenv", "PATH", "/host/bin",
+            "--setenv", "BUILD", "/host/build", "--ro-bind", "/usr", "/usr", *system, "--ro-bind", "/etc/passwd", "/etc/passwd", *subids,
+            "--dev", "/dev", "--proc", "/proc", "--ro-bind", SRC, "/src", "--bind", host, "/host", "/src/scripts/env", "true"]
+
+
+def fails(command):
+    """The lines that a command prints as it fails."""
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert result.returncode == 1 and result.stdout == ""
+    return result.stderr.splitlines()
+
+
+def test_root_has_what_is_missing_installed(host):
+    said = fails(on(host, 0))
+    assert said[0] == "scripts/env: installing bubblewrap mmdebstrap" and said[1].startswith(said[0] + ": ")
+    assert said[2].startswith("scripts/env: making the toolchain root") and "mmdebstrap failed" in said[3], said
+    asked = (host / "apt-get.log").read_text()
+    assert asked.splitlines() == ["update", INSTALL]
+    assert len(fails(on(host, 0))) == 2 and (host / "apt-get.log").read_text() == asked
+
+
+def test_an_ordinary_user_is_told_what_to_type(host):
+    apt_get = f"apt-get update && apt-get {INSTALL} uidmap"
+    add = "touch /etc/subuid /etc/subgid && usermod --add-subuids 231072-296607 --add-subgids 231072-296607 nobody"
+    (host / "subids").write_text("other:165536:65536\n")
+    assert fails(on(host, NOBODY)) == [f"scripts/env: run first: su - -c '{apt_get} && {add}'"]
+    (host / "subids").write_text("other:165536:65536\nnobody:100000:65536\n")
+    assert fails(on(host, NOBODY)) == [f"scripts/env: run first: su - -c '{apt_get}'"]
+    (host / "bin/sudo").symlink_to("/usr/bin/true")
+    assert fails(on(host, NOBODY)) == [f"scripts/env: run first: sudo sh -c '{apt_get}'"]
+    assert not (host / "apt-get.log").exists()
+
+
+def test_another_package_manager_is_left_alone(host):
+    (host / "bin/apt-get").unlink()
+    for user in (0, NOBODY):
+        [said] = fails(on(host, user))
+        assert "lacks bubblewrap mmdebstrap" in said and "TOOLCHAIN=host" in said
+
+
+@pytest.mark.timeout(60)
+def test_a_run_says_that_it_waits_for_another(host):
+    (host / "build/cache").mkdir(parents=True)
+    with open(host / "build/cache/root.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = subprocess.Popen(on(host, 0), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        assert "waiting for another run" in process.stderr.readline()
+        assert not (host / "apt-get.log").exists()
+    assert "installing" in process.communicate()[1]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(Path("/proc/self/uid_map").read_text().split() != ["0", "0", "4294967295"], reason="needs root: makes a Debian with apt")
+def test_a_bare_debian():
+    """Debian 13 with make and nothing else that is not in each: `make` has the root made, and a shell in it."""
+    bare = WORK / "bare"
+    shutil.rmtree(bare, ignore_errors=True)
+    output_of("mmdebstrap", "--mode=root", "--variant=minbase", "--include=make", "trixie", bare)
+    (bare / "src").mkdir()
+    as_root = ["bwrap", "--bind", bare, "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys", "--tmpfs", "/run",
+               "--ro-bind", "/etc/resolv.conf", "/etc/resolv.conf", "--ro-bind", SRC, "/src", "--clearenv", "--setenv", "PATH", os.environ["PATH"],
+               "--setenv", "BUILD", "/var/tmp/build", "--unshare-pid", "--die-with-parent", "--cap-add", "ALL"]
+    as_user = [*as_root, "--setenv", "BUILD", "/tmp/build", "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    try:
+        assert subprocess.run([*as_root, "bash", "-c", "command -v mmdebstrap || command -v bwrap"], stdout=subprocess.DEVNULL).returncode == 1
+        told = subprocess.run([*as_user, "make", "-C", "/src", "shell"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        assert told.returncode == 2 and f"run first: su - -c 'apt-get update && apt-get {INSTALL} uidmap" in told.stderr
+        shell = subprocess.run([*as_root, "make", "-s", "-C", "/src", "shell"], input="rustc --version", text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert shell.returncode == 0 and shell.stdout.startswith("rustc 1."), shell
+        steps = ("installing bubblewrap mmdebstrap", "installing bubblewrap mmdebstrap: ", "making the toolchain root", "making the toolchain root: ")
+        assert all(line.startswith(f"scripts/env: {step}") for line, step in zip(shell.stderr.splitlines(), steps, strict=True)), shell.stderr
+    finally:
+        shutil.rmtree(bare)
