@@ -11,7 +11,7 @@ PYTEST := python3 -m pytest -v --durations=10 -p no:cacheprovider
 BOTH := -n 2 --dist
 UM := um-c um-rust um-verify
 
-.PHONY: help demo bench check check-debug kernels kunit style apply series shell clean
+.PHONY: help demo bench check check-debug matrix kernels kunit style apply series shell clean
 .DEFAULT_GOAL := help
 
 help:			## Show this list
@@ -35,6 +35,13 @@ check:			## Run the tests
 check-debug:		## Run tests in kernels with KASAN, kmemleak, lockdep and injected faults
 	@$(ENV) scripts/build $(UM) um-debug um-debug-verify x86_64-debug
 	@$(ENV) $(PYTEST) $(BOTH) load tests/test_debug.py tests/test_host.py
+
+matrix:			## Run KUnit and a send with other architectures, compilers and kernels; print a table
+	@$(ENV) scripts/build um-c x86_64-module
+	@$(ENV) scripts/vm --probe-kvm x86_64-module
+	-@$(ENV) $(PYTEST) tests/test_matrix.py
+	-@SUITE=sid $(ENV) $(PYTEST) tests/test_matrix.py
+	@$(ENV) tests/test_matrix.py
 
 kernels:		## Build the UML kernels: C, Rust, and both compared with each other
 	@$(ENV) scripts/build $(UM)

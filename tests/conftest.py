@@ -17,7 +17,7 @@ WORK = BUILD / "tests" / os.environ.get("PYTEST_XDIST_WORKER", "")
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "long: only with `make check-debug`")
+    config.addinivalue_line("markers", "long: only with `make check-debug` or `make matrix`")
 
 
 def output_of(*command, **kwargs):

@@ -47,6 +47,7 @@ def test_a_tree_is_patched_once(upstream):
 def test_an_unsupported_version_is_refused(upstream):
     (upstream / "Makefile").write_text("VERSION = 6\nPATCHLEVEL = 1\n")
     assert "6.1 is not supported" in refused(SRC / "scripts/tree", "apply", KDIR=str(upstream))
+    assert "6.1 is not supported" in refused(SRC / "scripts/tree", "prepare", "6.1")
 
 
 def test_a_tree_whose_code_differs_is_refused_and_left_alone(upstream):

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Other architectures, compilers and kernels: KUnit passes, and a kernel sends and maps what the C kernel on UML does.
+
+`make matrix` runs all of it, in two toolchain roots, and then this file itself, which prints the table.
+"""
+
+import functools
+import json
+import os
+import re
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from conftest import BUILD, SRC, output_of
+
+SUITE = os.environ.get("SUITE", "trixie")
+MATRIX = BUILD / "matrix"
+IMAGE, EXPECTED = MATRIX / "image", MATRIX / "expected.json"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What to build with the compilers of which suite of Debian."""
+    # kunit.py's, and in scripts/vm the begin of the name.
+    arch: str
+    fragments: tuple
+    suite: str = "trixie"
+    # The newest, or KDIR's.
+    version: str = ""
+    compiler: str = "clang"
+    in_check: bool = False
+
+
+KERNELS = {
+    # Both in one, as more does not fit into `make check`.
+    "um-7.2-gcc": Kernel("um", ("um.config",), version="7.2", compiler="gcc", in_check=True),
+    "x86_64-gcc": Kernel("x86_64", ("x86_64.config",), compiler="gcc"),
+    "arm64-64k": Kernel("arm64", ("qemu.config", "arm64.config")),
+    "um-newest": Kernel("um", ("um.config",), suite="sid"),
+    "s390-newest": Kernel("s390", ("qemu.config", "s390.config"), suite="sid"),
+}
+HERE = [pytest.param(name, marks=() if kernel.in_check else pytest.mark.long) for name, kernel in KERNELS.items() if kernel.suite == SUITE]
+
+
+def note(name, **what):
+    """Remember for the table what is known of a kernel."""
+    file = MATRIX / f"{name}.json"
+    known = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps(known | what))
+
+
+def configured(name):
+    """The columns of the table that the kernel's configuration has."""
+    objects = MATRIX / name
+    config = dict(re.findall(r'^CONFIG_(\w+)="?(.*?)"?$', (objects / ".config").read_text(), re.M))
+    return {"kernel": (objects / "include/config/kernel.release").read_text().strip(), "arch": KERNELS[name].arch,
+            "pages": f"{1 << int(config['PAGE_SHIFT']) >> 10} KiB", "byte order": "big" if "CPU_BIG_ENDIAN" in config else "little",
+            "compiler": re.sub(r" \(.*?\)|Debian ", "", config["CC_VERSION_TEXT"]).replace(" version", ""),
+            "rustc": config["RUSTC_VERSION_TEXT"].split()[1]}
+
+
+@functools.cache
+def expected():
+    """What the C kernel reads from the image; both made in the root of Debian 13 for all kernels."""
+    if SUITE == "trixie":
+        import test_kernels
+        found = test_kernels.result("um-c", "read", 16384)
+        output_of("cp", "--sparse=always", "--reflink=auto", test_kernels.image(16384), IMAGE)
+        EXPECTED.write_text(json.dumps(found))
+    return json.loads(EXPECTED.read_text())
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("name", HERE)
+def test_kunit(name):
+    from test_kunit import run, written
+    kernel = KERNELS[name]
+    MATRIX.mkdir(exist_ok=True)
+    (MATRIX / f"{name}.json").unlink(missing_ok=True)
+    note(name, KUnit="failed")
+    tree = Path(output_of(SRC / "scripts/tree", "prepare", *filter(None, [kernel.version])).strip())
+    options = ["--make_options=LLVM="] if kernel.compiler == "gcc" else []
+    said, passed = run(tree, kernel.arch, f"matrix/{name}", kernel.fragments, *options)
+    building, running = re.search(r"([\d.]+)s building, ([\d.]+)s running", said).groups()
+    note(name, **configured(name), **{"build, s": building})
+    assert passed == written()
+    note(name, KUnit=f"{sum(map(len, passed.values()))} passed", **{"run, s": running})
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", HERE)
+def test_identity(name):
+    """The kernel of test_kunit() sends the same streams and maps the same extents."""
+    note(name, identity="failed")
+    want, output = expected(), MATRIX / f"{name}-read.json"
+    device = "/dev/ubdb" if name.startswith("um-") else "/dev/vda"
+    said = output_of(SRC / "scripts/vm", "--read-only", "--disk", IMAGE, "--append", "kunit.enable=0", "--timeout", 3000, f"matrix/{name}", "--",
+                     SRC / "tests/guest_images.py", "read", device, output)
+    found = json.loads(output.read_text())
+    assert found["kernel"] == (MATRIX / name / "include/config/kernel.release").read_text().strip()
+    assert found["sends"] == want["sends"] and len(want["sends"]) == 27
+    assert found["fiemap"] == want["fiemap"] and len(want["fiemap"]) > 0
+    extents = sum(map(len, want["fiemap"].values()))
+    seconds = re.search(r"^read: ([\d.]+) s", said, re.M)[1]
+    note(name, identity=f"{len(want['sends'])} sends, {extents} extents", **{"read, s": seconds})
+
+
+def main():
+    """Print what is known, and forget it; fails if not every kernel has passed."""
+    from rich.console import Console
+    from rich.table import Table
+    columns = ("kernel", "arch", "pages", "byte order", "compiler", "rustc", "build, s", "KUnit", "run, s", "identity", "read, s")
+    table, passed = Table("", *columns), True
+    for name in KERNELS:
+        file = MATRIX / f"{name}.json"
+        known = {"KUnit": "not run", "identity": "not run"} | (json.loads(file.read_text()) if file.exists() else {})
+        file.unlink(missing_ok=True)
+        passed &= not {known["KUnit"], known["identity"]} & {"not run", "failed"}
+        table.add_row(name, *(str(known.get(column, "")) for column in columns))
+    Console(width=180).print(table)
+    sys.exit(not passed)
+
+
+if __name__ == "__main__":
+    main()
