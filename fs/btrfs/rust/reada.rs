@@ -226,6 +226,25 @@ mod tests {
 
     const MIDDLE: u64 = 1 << 40;
 
+    #[test]
+    fn no_key_is_between_a_key_and_its_successor() {
+        let key = |objectid, kind, offset| Key {
+            objectid,
+            kind,
+            offset,
+        };
+        let cases = [
+            (key(256, 1, 0), key(256, 1, 1)),
+            (key(256, 1, u64::MAX), key(256, 2, 0)),
+            (key(256, u8::MAX, u64::MAX), key(257, 0, 0)),
+            (key(u64::MAX, u8::MAX, 0), key(u64::MAX, u8::MAX, 1)),
+            (Key::MAX, Key::MAX),
+        ];
+        for (key, successor) in cases {
+            assert_eq!(key.successor(), successor);
+        }
+    }
+
     struct Children<'a> {
         level: u32,
         nodesize: u32,

@@ -447,7 +447,7 @@ impl Walk {
     /// Begins anew at `key` and carefully, as not all of the last batch was read, or is in memory
     /// no more.
     pub(crate) fn restart(&mut self, key: Key) {
-        self.next = self.next.map(|_| key);
+        self.next = (self.disk.window() > 0).then_some(key);
         self.trigger = key;
         self.is_started = false;
         self.batch.shrink();
@@ -1060,6 +1060,21 @@ mod tests {
         }
         walk.plan(&tree, &none, key(30), 0);
         assert_eq!(walk.count(), 8);
+        Ok(())
+    }
+
+    #[test]
+    fn the_last_batch_is_planned_again_too() -> Result {
+        let leaves = array((0..8).map(|number| (number, number)))?;
+        let (tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
+        let mut walk = walk(64)?;
+        walk.plan(&tree, &none, key(0), 0);
+        walk.plan(&tree, &none, key(0), 0);
+        assert!(!walk.is_due(key(5)));
+        walk.restart(key(5));
+        assert!(walk.is_due(key(5)));
+        walk.plan(&tree, &none, key(5), 0);
+        assert!(read_order(&walk)?.iter().copied().eq(5..8));
         Ok(())
     }
 
