@@ -743,8 +743,9 @@ def large_folios(device):
     orders = [int(order) for ino, order in folios if ino in files]
     counts = {order: orders.count(order) for order in sorted(set(orders))}
     print(f"{pages} pages of data in folios of order: number {counts}")
-    if sum(count << order for order, count in counts.items()) != pages or counts.get(2, 0) << 2 < pages * 9 // 10:
-        sys.exit("not all were read, some twice, or in small folios")
+    # The send itself may have to read the first ones.
+    if counts.get(2, 0) << 2 < pages * 9 // 10:
+        sys.exit("the folios are small")
 
 
 def charge(device):
@@ -770,9 +771,9 @@ def charge(device):
     print(f"{read} bytes read, {charged} of them charged")
     if charged < read:
         sys.exit("somebody else was charged")
-    by_worker, others = [line for line in requests if "kworker" in line], [line for line in requests if " be,0,7 " not in line]
-    print(f"{len(requests)} requests, {len(by_worker)} of them by the worker, {len(others)} with another priority")
-    if others or not by_worker:
+    by_kworkers, others = [line for line in requests if "kworker" in line], [line for line in requests if " be,0,7 " not in line]
+    print(f"{len(requests)} requests, {len(by_kworkers)} of them by kworkers, {len(others)} with another priority")
+    if others or not by_kworkers:
         sys.exit("\n".join(others or requests[:10]))
 
 
