@@ -79,6 +79,12 @@ struct btrfs_rust_listing {
 /* window.rs: the most bytes that one reader reads ahead. */
 u64 btrfs_rust_window(const struct btrfs_rust_disk *disk);
 
+/* The other readers of a filesystem, and the bytes that they have read ahead and not used. */
+struct btrfs_rust_others {
+	u64 held;
+	u32 count;
+};
+
 /* A batch that was planned, and the bytes that its reader holds then and has not used. */
 struct btrfs_rust_batch {
 	u64 held;
@@ -101,7 +107,8 @@ void btrfs_rust_walk_destroy(struct btrfs_rust_walk *walk);
 bool btrfs_rust_walk_is_due(const struct btrfs_rust_walk *walk, const struct btrfs_rust_key *key);
 struct btrfs_rust_batch btrfs_rust_walk_plan(struct btrfs_rust_walk *walk, struct btrfs_root *left,
 					     struct btrfs_root *right,
-					     const struct btrfs_rust_key *key, u64 others);
+					     const struct btrfs_rust_key *key,
+					     struct btrfs_rust_others others);
 bool btrfs_rust_walk_leaf(const struct btrfs_rust_walk *walk, u32 index,
 			  struct btrfs_rust_leaf *leaf);
 u64 btrfs_rust_walk_last(const struct btrfs_rust_walk *walk);
@@ -151,7 +158,8 @@ bool btrfs_rust_data_is_due(struct btrfs_rust_data *data, const struct btrfs_rus
 			    bool has_read, u32 *passed);
 void btrfs_rust_data_shrink(struct btrfs_rust_data *data);
 struct btrfs_rust_batch btrfs_rust_data_plan(struct btrfs_rust_data *data, struct btrfs_root *root,
-					     const struct btrfs_rust_key *key, u64 others);
+					     const struct btrfs_rust_key *key,
+					     struct btrfs_rust_others others);
 bool btrfs_rust_data_range(const struct btrfs_rust_data *data, u32 index,
 			   struct btrfs_rust_range *range);
 u32 btrfs_rust_data_ordered(const struct btrfs_rust_data *data, u32 index);

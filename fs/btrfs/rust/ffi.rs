@@ -50,7 +50,10 @@ use crate::{
     },
     send_utimes::DirUtimes,
     share_cache::ShareCache,
-    window::Disk,
+    window::{
+        Disk,
+        Others, //
+    },
 };
 
 /// What bindgen makes of `btrfs_rust.h`.
@@ -525,6 +528,15 @@ unsafe extern "C" fn btrfs_rust_window(disk: *const bindings::btrfs_rust_disk) -
     Disk::from(disk).window()
 }
 
+impl From<bindings::btrfs_rust_others> for Others {
+    fn from(others: bindings::btrfs_rust_others) -> Self {
+        Self {
+            held: others.held,
+            count: others.count,
+        }
+    }
+}
+
 impl From<Leaf> for bindings::btrfs_rust_leaf {
     fn from(leaf: Leaf) -> Self {
         Self {
@@ -652,8 +664,7 @@ unsafe extern "C" fn btrfs_rust_walk_is_due(
     walk.is_due(key.into())
 }
 
-/// Plans the next batch of a walk that has come to `key`, while other readers of the filesystem
-/// hold `others` bytes of leaves. Reads nodes and waits for them.
+/// Plans the next batch of a walk that has come to `key`. Reads nodes and waits for them.
 ///
 /// # Safety
 ///
@@ -665,7 +676,7 @@ unsafe extern "C" fn btrfs_rust_walk_plan(
     left: *mut bindings::btrfs_root,
     right: *mut bindings::btrfs_root,
     key: *const bindings::btrfs_rust_key,
-    others: u64,
+    others: bindings::btrfs_rust_others,
 ) -> bindings::btrfs_rust_batch {
     // SAFETY: The walk was made, and the worker is done with it; `key` is a variable.
     let (walk, key) = unsafe { (Storage::get_mut(walk), *key) };
@@ -674,7 +685,7 @@ unsafe extern "C" fn btrfs_rust_walk_plan(
     // SAFETY: Both are roots, or null, that C holds during this call, of the filesystem of the
     // semaphore.
     let (left, right) = unsafe { (CommitRoot::new(&lock, left), CommitRoot::new(&lock, right)) };
-    walk.plan(&left, &right, key.into(), others);
+    walk.plan(&left, &right, key.into(), others.into());
     bindings::btrfs_rust_batch {
         held: walk.held(),
         count: walk.count() as u32,
@@ -863,8 +874,7 @@ unsafe extern "C" fn btrfs_rust_data_shrink(data: *mut bindings::btrfs_rust_data
     unsafe { Storage::get_mut(data) }.shrink();
 }
 
-/// Plans the next batch of a send of `root` that has come to `key`, while other readers of the
-/// filesystem hold `others` bytes of data. Reads nodes and waits for them.
+/// Plans the next batch of a send of `root` that has come to `key`. Reads nodes and waits for them.
 ///
 /// # Safety
 ///
@@ -874,7 +884,7 @@ unsafe extern "C" fn btrfs_rust_data_plan(
     data: *mut bindings::btrfs_rust_data,
     root: *mut bindings::btrfs_root,
     key: *const bindings::btrfs_rust_key,
-    others: u64,
+    others: bindings::btrfs_rust_others,
 ) -> bindings::btrfs_rust_batch {
     // SAFETY: `data` was made, and only the sender uses it; `key` is a variable.
     let (data, key) = unsafe { (Storage::get_mut(data), *key) };
@@ -882,7 +892,7 @@ unsafe extern "C" fn btrfs_rust_data_plan(
     let lock = unsafe { CommitRootSem::held() };
     // SAFETY: `root` is a root that C holds during this call, of the filesystem of the semaphore.
     let tree = unsafe { CommitRoot::new(&lock, root) };
-    data.plan(&tree, key.into(), others);
+    data.plan(&tree, key.into(), others.into());
     bindings::btrfs_rust_batch {
         held: data.held(),
         count: data.planned().len() as u32,

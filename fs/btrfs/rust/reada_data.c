@@ -28,6 +28,9 @@ static_assert(BTRFS_EXTENT_DATA_KEY == 108);
 static_assert(BTRFS_LAST_FREE_OBJECTID == -256ULL);
 static_assert(BTRFS_MAX_COMPRESSED == SZ_128K);
 
+/* Pages to read at a time, so that a reader of much can be killed. */
+#define READ_CHUNK	((pgoff_t)(SZ_2M >> PAGE_SHIFT))
+
 struct btrfs_reada_inode {
 	u64 ino;
 	/* NULL if nothing is to be read of it. */
@@ -72,6 +75,8 @@ void btrfs_reada_data_init(struct btrfs_reada_data *data, struct btrfs_root *roo
 	if (data->inodes && data->encoded && data->trigger &&
 	    btrfs_rust_data_init(&data->plan, &disk, known, sends_encoded)) {
 		data->root = root;
+		data->max_leaves = btrfs_rust_window(&disk) >> root->fs_info->nodesize_bits;
+		btrfs_reada_join(&root->fs_info->reada_data);
 	} else {
 		kvfree(data->inodes);
 		kvfree(data->encoded);
@@ -153,7 +158,7 @@ void btrfs_reada_data_end(struct btrfs_reada_data *data)
 	kvfree(data->inodes);
 	folio_put(data->trigger);
 	btrfs_rust_data_destroy(&data->plan);
-	btrfs_reada_hold(&data->root->fs_info->reada_data_bytes, &data->held, 0);
+	btrfs_reada_leave(&data->root->fs_info->reada_data, &data->held);
 	data->root = NULL;
 }
 
@@ -228,8 +233,12 @@ static void read_pages(struct btrfs_reada_data *data, struct btrfs_reada_inode *
 
 	if (!ra_pages)
 		return;
-	read_window(mapping, data->trigger, index, count - second);
-	clear_mark(mapping, index);
+	for (pgoff_t done = 0; done < count - second && !fatal_signal_pending(current);
+	     done += READ_CHUNK) {
+		read_window(mapping, data->trigger, index + done,
+			    min(count - second - done, READ_CHUNK));
+		clear_mark(mapping, index + done);
+	}
 	if (second)
 		read_window(mapping, data->trigger, index + count - second, second);
 	held->start = min(held->start, (u64)index << PAGE_SHIFT);
@@ -251,7 +260,8 @@ static void end_encoded(struct btrfs_bio *bbio)
 
 static struct btrfs_reada_encoded *alloc_encoded(u64 len)
 {
-	const gfp_t gfp = GFP_NOFS | __GFP_NOWARN | __GFP_ACCOUNT;
+	/* As readahead_gfp_mask(): what is only a guess kills nobody. */
+	const gfp_t gfp = GFP_KERNEL | __GFP_NORETRY | __GFP_NOWARN | __GFP_ACCOUNT;
 	const unsigned int nr_pages = DIV_ROUND_UP_ULL(len, PAGE_SIZE);
 	struct btrfs_reada_encoded *read;
 
@@ -327,8 +337,11 @@ static void read_range(struct btrfs_reada_data *data, const struct btrfs_rust_ra
 		read_encoded(data, range, last_reloc_trans);
 }
 
-/* Start reading the leaves that say who else has an extent, and what its checksums are. */
-static void read_leaves(struct btrfs_reada_data *data, u64 bytenr)
+/*
+ * Start reading the leaves that say who else has an extent, and what its checksums are. Returns how
+ * many were not known from the extent before.
+ */
+static u32 read_leaves(struct btrfs_reada_data *data, u64 bytenr)
 {
 	struct btrfs_fs_info *fs_info = data->root->fs_info;
 	const struct btrfs_rust_key references = btrfs_reada_references(bytenr);
@@ -338,16 +351,22 @@ static void read_leaves(struct btrfs_reada_data *data, u64 bytenr)
 	struct btrfs_root *extent_root;
 	struct btrfs_root *csum_root;
 	struct btrfs_rust_leaf leaf;
+	u32 count = 0;
 
 	/* With more than one of each, an address that is nowhere has none. */
 	if (btrfs_fs_incompat(fs_info, EXTENT_TREE_V2))
-		return;
+		return 0;
 	extent_root = btrfs_extent_root(fs_info, bytenr);
 	csum_root = btrfs_csum_root(fs_info, bytenr);
-	if (extent_root && btrfs_rust_locate(&data->references, extent_root, &references, &leaf))
+	if (extent_root && btrfs_rust_locate(&data->references, extent_root, &references, &leaf)) {
 		btrfs_reada_leaf(extent_root, &leaf);
-	if (csum_root && btrfs_rust_locate(&data->csums, csum_root, &csums, &leaf))
+		count++;
+	}
+	if (csum_root && btrfs_rust_locate(&data->csums, csum_root, &csums, &leaf)) {
 		btrfs_reada_leaf(csum_root, &leaf);
+		count++;
+	}
+	return count;
 }
 
 /* Let go of the first ranges, @passed in all since the beginning, and of inodes before @ino. */
@@ -371,6 +390,7 @@ void btrfs_reada_data_at(struct btrfs_reada_data *data, const struct btrfs_key *
 	struct btrfs_rust_range range;
 	struct blk_plug plug;
 	u64 last_reloc_trans;
+	u32 leaves = 0;
 	bool is_due;
 	u32 passed;
 
@@ -386,16 +406,16 @@ void btrfs_reada_data_at(struct btrfs_reada_data *data, const struct btrfs_key *
 	down_read(&fs_info->commit_root_sem);
 	last_reloc_trans = fs_info->last_reloc_trans;
 	batch = btrfs_rust_data_plan(&data->plan, data->root, &position,
-				     atomic64_read(&fs_info->reada_data_bytes) - data->held);
-	btrfs_reada_hold(&fs_info->reada_data_bytes, &data->held, batch.held);
+				     btrfs_reada_others(&fs_info->reada_data, data->held));
+	btrfs_reada_hold(&fs_info->reada_data, &data->held, batch.held);
 	blk_start_plug(&plug);
 	for (u32 i = 0; i < batch.count; i++) {
 		if (!btrfs_rust_data_range(&data->plan, i, &range))
 			break;
 		data->planned = range.number + 1;
-		if (!rwsem_is_contended(&fs_info->commit_root_sem) &&
-		    !fatal_signal_pending(current))
-			read_leaves(data, range.bytenr);
+		if (leaves < data->max_leaves && !fatal_signal_pending(current) &&
+		    !rwsem_is_contended(&fs_info->commit_root_sem))
+			leaves += read_leaves(data, range.bytenr);
 	}
 	blk_finish_plug(&plug);
 	up_read(&fs_info->commit_root_sem);
@@ -454,17 +474,20 @@ bool btrfs_reada_data_put_moved(struct btrfs_reada_data *data, const struct inod
 				struct folio *folio)
 {
 	struct btrfs_reada_inode *held;
+	u64 last_reloc_trans;
 
 	if (!data->root)
 		return false;
 	held = &data->inodes[data->first];
-	if (held->inode != inode || !may_be_wrong(held))
+	if (held->inode != inode || !may_be_wrong(held) || fatal_signal_pending(current))
 		return false;
 	folio_unlock(folio);
 	folio_put(folio);
-	held->last_reloc_trans = last_reloc_trans_of(held);
-	/* Waits for what is still being read. */
-	invalidate_inode_pages2(inode->i_mapping);
+	last_reloc_trans = last_reloc_trans_of(held);
+	/* Waits for what is still being read. What another reader has locked stays: try again. */
+	if (!invalidate_inode_pages2(inode->i_mapping))
+		held->last_reloc_trans = last_reloc_trans;
+	cond_resched();
 	return true;
 }
 

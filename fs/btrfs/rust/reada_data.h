@@ -27,6 +27,8 @@ struct btrfs_reada_data {
 	/* The leaves that say who else has an extent, and what its checksums are. */
 	struct btrfs_rust_located references;
 	struct btrfs_rust_located csums;
+	/* How many of them are read for one batch. */
+	u32 max_leaves;
 	/* Inodes that are held until the send has passed them: a ring, from @first on. */
 	struct btrfs_reada_inode *inodes;
 	u32 first;
@@ -34,7 +36,7 @@ struct btrfs_reada_data {
 	struct btrfs_reada_encoded **encoded;
 	u32 passed;
 	u32 planned;
-	/* Of what is counted in reada_data_bytes. */
+	/* Of what is counted in fs_info->reada_data, in bytes. */
 	u64 held;
 	/* Stands for the folio whose mark says that it is time to read ahead. */
 	struct folio *trigger;

@@ -30,6 +30,7 @@ use crate::{
     },
     window::{
         Disk,
+        Others,
         Window,
         FIRST_WINDOW, //
     },
@@ -281,9 +282,8 @@ impl DataWalk {
         self.bytes
     }
 
-    /// Plans the next batch of a send that has come to `key`. Other readers of the filesystem hold
-    /// `others` bytes of data.
-    pub(crate) fn plan<T: Subvolume>(&mut self, tree: &T, key: Key, others: u64) {
+    /// Plans the next batch of a send that has come to `key`.
+    pub(crate) fn plan<T: Subvolume>(&mut self, tree: &T, key: Key, others: Others) {
         let ahead = self.ranges.len() - self.first;
         self.ranges.copy_within(self.first.., 0);
         self.ranges.truncate(ahead);
@@ -292,7 +292,7 @@ impl DataWalk {
         self.order.clear();
         let window = self.window;
         self.window.grow();
-        self.room = self.window.room(window.most(), others);
+        self.room = self.window.room(window.most(), others.held, others);
         if let Some(next) = self.next {
             self.next = self.gather(tree, max(next, key), key);
         }
@@ -598,6 +598,7 @@ mod tests {
     }
 
     const K: u64 = 1 << 10;
+    const ALONE: Others = Others { held: 0, count: 0 };
     const DISK: Disk = Disk {
         rotating: false,
         readahead: 4 << 10,
@@ -655,7 +656,7 @@ mod tests {
         let mut planned = KVVec::new();
         for (key, _) in tree.items {
             if walk.is_due(*key, true) {
-                walk.plan(&tree, *key, 0);
+                walk.plan(&tree, *key, ALONE);
                 for range in walk.planned() {
                     planned.push(*range, GFP_KERNEL)?;
                 }
@@ -686,12 +687,12 @@ mod tests {
         let items = small_files(3000)?;
         let tree = Array::new(&items, 100);
         let mut walk = DataWalk::new(DISK, 1, false)?;
-        walk.plan(&&tree, items[0].0, 0);
+        walk.plan(&&tree, items[0].0, ALONE);
         assert_eq!(walk.bytes, FIRST_WINDOW);
         // Not before half of it was used.
         assert!(!walk.is_due(items[15].0, true));
         assert!(walk.is_due(items[16].0, true));
-        walk.plan(&&tree, items[16].0, 0);
+        walk.plan(&&tree, items[16].0, ALONE);
         assert_eq!(walk.bytes, 2 * FIRST_WINDOW);
         send(&mut walk, &tree)?;
         assert_eq!(walk.window.size(), walk.window.most());
@@ -721,7 +722,7 @@ mod tests {
         let tree = Array::new(&items, 100);
         let mut walk = DataWalk::new(DISK, 1, false)?;
         walk.window.open();
-        walk.plan(&&tree, items[0].0, 0);
+        walk.plan(&&tree, items[0].0, ALONE);
         assert_eq!(walk.planned().len(), MAX_INODES - 1);
         let mut places = array(walk.planned().iter().map(|range| range.place))?;
         assert_eq!(places[0], 0);
@@ -760,16 +761,16 @@ mod tests {
         tree.cached.set(1);
         let mut walk = DataWalk::new(DISK, 1, false)?;
         walk.window.open();
-        walk.plan(&&tree, items[0].0, 0);
+        walk.plan(&&tree, items[0].0, ALONE);
         assert_eq!(walk.planned().len(), 50);
         assert!(!walk.is_due(items[0].0, true));
         assert!(walk.is_due(items[1].0, true));
-        walk.plan(&&tree, items[1].0, 0);
+        walk.plan(&&tree, items[1].0, ALONE);
         assert_eq!(walk.planned().len(), 0);
         tree.cached.set(2);
         assert!(!walk.is_due(items[1].0, true));
         assert!(walk.is_due(items[2].0, true));
-        walk.plan(&&tree, items[2].0, 0);
+        walk.plan(&&tree, items[2].0, ALONE);
         assert_eq!(walk.planned().len(), 50);
         assert_eq!(walk.planned()[0].ino, 257 + 50);
         Ok(())
@@ -780,7 +781,7 @@ mod tests {
         let items = array((0..100_000).map(|number| item(257 + number, 0, None)))?;
         let tree = Array::new(&items, 100);
         let mut walk = DataWalk::new(DISK, 1, false)?;
-        walk.plan(&&tree, items[0].0, 0);
+        walk.plan(&&tree, items[0].0, ALONE);
         assert_eq!(tree.read.get(), MAX_LEAVES as u32);
         assert!(!walk.is_due(items[3099].0, true));
         assert!(walk.is_due(items[3100].0, true));
@@ -834,12 +835,12 @@ mod tests {
             item(257, 0, Some(extent(1 << 20, 100 << 20))),
         ];
         let mut walk = DataWalk::new(DISK, 1, false)?;
-        walk.plan(&&Array::new(&items, 100), items[0].0, 0);
+        walk.plan(&&Array::new(&items, 100), items[0].0, ALONE);
         let range = walk.planned()[0];
         assert_eq!((range.len, range.is_cut), (FIRST_WINDOW, true));
         let mut walk = DataWalk::new(DISK, 1, false)?;
         walk.window.open();
-        walk.plan(&&Array::new(&items, 100), items[0].0, 0);
+        walk.plan(&&Array::new(&items, 100), items[0].0, ALONE);
         let range = walk.planned()[0];
         assert_eq!((range.len, range.is_cut), (1024 * K, true));
         assert_eq!(walk.bytes, 1024 * K);
@@ -871,7 +872,7 @@ mod tests {
         for (sends_encoded, bytes) in [(true, 16 + 4 + 128), (false, 128 + 4 + 128)] {
             let mut walk = DataWalk::new(DISK, 1, sends_encoded)?;
             walk.window.open();
-            walk.plan(&&Array::new(&items, 100), items[0].0, 0);
+            walk.plan(&&Array::new(&items, 100), items[0].0, ALONE);
             let encoded = walk.planned().iter().map(|range| range.is_encoded);
             assert!(encoded.eq([sends_encoded, false, false]));
             assert_eq!(walk.bytes, bytes * K);
@@ -906,7 +907,7 @@ mod tests {
             if sizes.len() == 5 && walk.window.size() > 8 * FIRST_WINDOW {
                 walk.shrink();
             }
-            walk.plan(&&tree, *key, 0);
+            walk.plan(&&tree, *key, ALONE);
             if !walk.planned().is_empty() {
                 sizes.push(walk.window.size() / FIRST_WINDOW, GFP_KERNEL)?;
             }
@@ -927,6 +928,10 @@ mod tests {
         for (others, left) in cases {
             let mut walk = DataWalk::new(DISK, 1, false)?;
             walk.window.open();
+            let others = Others {
+                held: others,
+                count: 0,
+            };
             walk.plan(&&Array::new(&items, 100), items[0].0, others);
             assert_eq!(walk.held(), left);
         }
@@ -947,7 +952,7 @@ mod tests {
             item(257, 48 * K, Some(part(8 * K))),
         ];
         let mut walk = DataWalk::new(DISK, 1, false)?;
-        walk.plan(&&Array::new(&items, 100), items[0].0, 0);
+        walk.plan(&&Array::new(&items, 100), items[0].0, ALONE);
         let offsets = walk.planned().iter().map(|range| range.offset);
         assert!(offsets.eq([0, 32 * K]));
         Ok(())
@@ -958,9 +963,9 @@ mod tests {
         let items = small_files(100)?;
         for rotating in [false, true] {
             let mut walk = DataWalk::new(Disk { rotating, ..DISK }, 1, false)?;
-            walk.plan(&&Array::new(&items, 100), items[0].0, 0);
+            walk.plan(&&Array::new(&items, 100), items[0].0, ALONE);
             walk.is_due(items[20].0, true);
-            walk.plan(&&Array::new(&items, 100), items[20].0, 0);
+            walk.plan(&&Array::new(&items, 100), items[20].0, ALONE);
             let count = walk.planned().len() as u32;
             assert!(count > 16);
             let order = (0..count).map(|index| walk.ordered(index as usize));
@@ -978,10 +983,10 @@ mod tests {
         let items = small_files(3000)?;
         let tree = Array::new(&items, 100);
         let mut walk = DataWalk::new(DISK, 1, false)?;
-        walk.plan(&&tree, items[0].0, 0);
+        walk.plan(&&tree, items[0].0, ALONE);
         assert!(walk.is_due(items[2000].0, true));
         assert_eq!((walk.bytes, walk.inodes), (0, 0));
-        walk.plan(&&tree, items[2000].0, 0);
+        walk.plan(&&tree, items[2000].0, ALONE);
         assert_eq!(walk.planned()[0].ino, 257 + 1000);
         assert_eq!(walk.bytes, 2 * FIRST_WINDOW);
         Ok(())
@@ -998,12 +1003,12 @@ mod tests {
             }
         }))?;
         let mut walk = DataWalk::new(DISK, 1, false)?;
-        walk.plan(&&Array::new(&items, 7), items[0].0, 0);
+        walk.plan(&&Array::new(&items, 7), items[0].0, ALONE);
         assert!(walk.planned().len() > 10);
         assert!(walk.planned().iter().all(|range| range.ino % 2 == 0));
         // A send that is at an extent has seen that its inode is a file.
         let mut walk = DataWalk::new(DISK, 1, false)?;
-        walk.plan(&&Array::new(&items, 7), items[1].0, 0);
+        walk.plan(&&Array::new(&items, 7), items[1].0, ALONE);
         assert_eq!(walk.planned()[0].ino, 257);
         Ok(())
     }
@@ -1017,7 +1022,7 @@ mod tests {
         // The first half is cloned, the second half is read.
         for (number, (key, _)) in items.iter().enumerate() {
             if walk.is_due(*key, number > 20_000) {
-                walk.plan(&&tree, *key, 0);
+                walk.plan(&&tree, *key, ALONE);
                 planned += walk.planned().len() as u64;
             }
             if number == 20_000 {

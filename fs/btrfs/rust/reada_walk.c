@@ -156,6 +156,7 @@ void btrfs_reada_walk_init(struct btrfs_reada_walk *walk, struct btrfs_root *lef
 	walk->blkcg_css = task_get_css(current, io_cgrp_id);
 #endif
 	walk->left = left;
+	btrfs_reada_join(&left->fs_info->reada_tree);
 }
 
 /* End the readahead: no more blocks are read once this returns. @walk may be all zeroes. */
@@ -169,7 +170,7 @@ void btrfs_reada_walk_end(struct btrfs_reada_walk *walk)
 	css_put(walk->blkcg_css);
 #endif
 	btrfs_rust_walk_destroy(&walk->plan);
-	btrfs_reada_hold(&walk->left->fs_info->reada_tree_bytes, &walk->held, 0);
+	btrfs_reada_leave(&walk->left->fs_info->reada_tree, &walk->held);
 	walk->left = NULL;
 }
 
@@ -198,16 +199,38 @@ static bool is_due(struct btrfs_reada_walk *walk, const struct btrfs_rust_key *k
 	return btrfs_rust_walk_is_due(&walk->plan, key);
 }
 
-/* Change what a reader has *@held of @total, the bytes of all readers of the filesystem. */
-void btrfs_reada_hold(atomic64_t *total, u64 *held, u64 bytes)
+/* Count a reader among all those of the filesystem. */
+void btrfs_reada_join(struct btrfs_reada_total *total)
 {
-	atomic64_add(bytes - *held, total);
+	atomic_inc(&total->readers);
+}
+
+/* Change what a reader has @held of what all readers have, in bytes. */
+void btrfs_reada_hold(struct btrfs_reada_total *total, u64 *held, u64 bytes)
+{
+	atomic64_add(bytes - *held, &total->bytes);
 	*held = bytes;
+}
+
+/* The readers but for one, which has @held. */
+struct btrfs_rust_others btrfs_reada_others(const struct btrfs_reada_total *total, u64 held)
+{
+	return (struct btrfs_rust_others){
+		.held = atomic64_read(&total->bytes) - held,
+		.count = atomic_read(&total->readers) - 1,
+	};
+}
+
+/* A reader ends, which has @held. */
+void btrfs_reada_leave(struct btrfs_reada_total *total, u64 *held)
+{
+	btrfs_reada_hold(total, held, 0);
+	atomic_dec(&total->readers);
 }
 
 static void read_batch(struct btrfs_reada_walk *walk, const struct btrfs_rust_key *key)
 {
-	atomic64_t *total = &walk->left->fs_info->reada_tree_bytes;
+	struct btrfs_reada_total *total = &walk->left->fs_info->reada_tree;
 	struct btrfs_rust_batch batch;
 
 	/* The walk now enters the last batch. */
@@ -217,7 +240,7 @@ static void read_batch(struct btrfs_reada_walk *walk, const struct btrfs_rust_ke
 		walk->probe = 0;
 	walk->last_reloc_trans = walk->left->fs_info->last_reloc_trans;
 	batch = btrfs_rust_walk_plan(&walk->plan, walk->left, walk->right, key,
-				     atomic64_read(total) - walk->held);
+				     btrfs_reada_others(total, walk->held));
 	btrfs_reada_hold(total, &walk->held, batch.held);
 	walk->count = batch.count;
 	walk->done = 0;
@@ -295,6 +318,7 @@ void btrfs_reada_fiemap_init(struct btrfs_reada_fiemap *fiemap, struct btrfs_ino
 	    !btrfs_rust_walk_init_listing(&fiemap->plan, &disk, &listing))
 		return;
 	fiemap->inode = inode;
+	btrfs_reada_join(&fs_info->reada_tree);
 	fiemap->backref_leaves = min_t(u64, READA_BACKREF_LEAVES,
 				       btrfs_rust_window(&disk) >> fs_info->nodesize_bits);
 	fiemap->extents = extents_max < BTRFS_RUST_LISTING ? extents_max : U32_MAX;
@@ -307,7 +331,7 @@ void btrfs_reada_fiemap_end(struct btrfs_reada_fiemap *fiemap)
 	if (!fiemap->inode)
 		return;
 	btrfs_rust_walk_destroy(&fiemap->plan);
-	btrfs_reada_hold(&fiemap->inode->root->fs_info->reada_tree_bytes, &fiemap->held, 0);
+	btrfs_reada_leave(&fiemap->inode->root->fs_info->reada_tree, &fiemap->held);
 }
 
 /* Start reading the leaf of the extent tree that has the references to @bytenr. */
@@ -399,7 +423,7 @@ void btrfs_reada_fiemap_at(struct btrfs_reada_fiemap *fiemap, u64 offset)
 		};
 		struct btrfs_root *root = fiemap->inode->root;
 		struct btrfs_fs_info *fs_info = root->fs_info;
-		atomic64_t *total = &fs_info->reada_tree_bytes;
+		struct btrfs_reada_total *total = &fs_info->reada_tree;
 		struct btrfs_rust_batch batch;
 		struct blk_plug plug;
 		u64 root_gen;
@@ -410,7 +434,7 @@ void btrfs_reada_fiemap_at(struct btrfs_reada_fiemap *fiemap, u64 offset)
 		down_read(&fs_info->commit_root_sem);
 		root_gen = btrfs_header_generation(root->commit_root);
 		batch = btrfs_rust_walk_plan(&fiemap->plan, root, NULL, &position,
-					     atomic64_read(total) - fiemap->held);
+					     btrfs_reada_others(total, fiemap->held));
 		btrfs_reada_hold(total, &fiemap->held, batch.held);
 		blk_start_plug(&plug);
 		for (done = 0; done < batch.count && !fatal_signal_pending(current); done++) {

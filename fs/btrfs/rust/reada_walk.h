@@ -11,6 +11,7 @@
 struct btrfs_fs_info;
 struct btrfs_inode;
 struct btrfs_key;
+struct btrfs_reada_total;
 struct btrfs_root;
 struct cgroup_subsys_state;
 
@@ -34,7 +35,7 @@ struct btrfs_reada_walk {
 	bool was_dropped;
 	u32 count;
 	u32 done;
-	/* Of what is counted in reada_tree_bytes, in bytes. */
+	/* Of what is counted in fs_info->reada_tree, in bytes. */
 	u64 held;
 	u64 last_reloc_trans;
 	/* The last leaf of the batch that the walk is in; 0 if it is in none. */
@@ -51,7 +52,10 @@ static inline struct btrfs_rust_key btrfs_reada_references(u64 bytenr)
 
 struct btrfs_rust_disk btrfs_reada_disk(const struct btrfs_fs_info *fs_info);
 bool btrfs_reada_leaf(struct btrfs_root *root, const struct btrfs_rust_leaf *leaf);
-void btrfs_reada_hold(atomic64_t *total, u64 *held, u64 bytes);
+void btrfs_reada_join(struct btrfs_reada_total *total);
+void btrfs_reada_hold(struct btrfs_reada_total *total, u64 *held, u64 bytes);
+struct btrfs_rust_others btrfs_reada_others(const struct btrfs_reada_total *total, u64 held);
+void btrfs_reada_leave(struct btrfs_reada_total *total, u64 *held);
 
 void btrfs_reada_walk_init(struct btrfs_reada_walk *walk, struct btrfs_root *left,
 			   struct btrfs_root *right);
@@ -79,7 +83,7 @@ struct btrfs_reada_fiemap {
 	/* For how many more extents, and how many more leaves, the extent tree is read ahead. */
 	u32 extents;
 	u32 backref_leaves;
-	/* Of what is counted in reada_tree_bytes, in bytes. */
+	/* Of what is counted in fs_info->reada_tree, in bytes. */
 	u64 held;
 };
 

@@ -18,6 +18,7 @@ use crate::{
     },
     window::{
         Disk,
+        Others,
         Window,
         FIRST_WINDOW,
         MAX_WINDOW, //
@@ -455,8 +456,7 @@ impl Walk {
 
     /// Plans the next batch of a walk that has come to `key`, or of a comparison if there are two
     /// trees: leaves that only one of them has, and those of the other that take their place.
-    /// Other readers of the filesystem hold `others` bytes of leaves.
-    pub(crate) fn plan<T: Tree>(&mut self, left: &T, right: &T, key: Key, others: u64) {
+    pub(crate) fn plan<T: Tree>(&mut self, left: &T, right: &T, key: Key, others: Others) {
         let last = self.leaves.len();
         self.leaves.clear();
         self.order.clear();
@@ -480,15 +480,16 @@ impl Walk {
             self.trigger = known.unwrap_or_default();
             return;
         }
-        let others = self.disk.nodes(others).saturating_add(last) as u64;
-        let batch = self.batch.room(2 * self.batch.most(), others) as usize;
+        let held = self.disk.nodes(others.held).saturating_add(last) as u64;
+        let batch = self.batch.room(2 * self.batch.most(), held, others) as usize;
         let gathered = self.gather(&mut left, &mut right, batch.min(self.left));
         self.left = self.left.saturating_sub(self.leaves.len());
+        let next = [left.key(), right.key()].into_iter().flatten().min();
         self.next = match gathered {
             _ if self.left == 0 => None,
             // The walk comes to the same error, or goes on behind it.
-            Err(behind) => behind,
-            Ok(()) => [left.key(), right.key()].into_iter().flatten().min(),
+            Err(behind) => behind.or(next),
+            Ok(()) => next,
         };
         match (self.leaves.first(), gathered) {
             (Some(first), _) => self.trigger = first.key,
@@ -741,6 +742,7 @@ mod tests {
     }
 
     const NONE: [(u64, u64); 0] = [];
+    const ALONE: Others = Others { held: 0, count: 0 };
     const OTHER: u64 = 1 << 32;
     const DISK: Disk = Disk {
         rotating: false,
@@ -804,16 +806,16 @@ mod tests {
             let sides = [tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1)];
             let [left, right] = &sides;
             let mut walk = walk(64)?;
-            walk.plan(left, right, key(0), 0);
-            walk.plan(left, right, key(0), 0);
+            walk.plan(left, right, key(0), ALONE);
+            walk.plan(left, right, key(0), ALONE);
             sides[waits_for].is_committed.set(false);
             assert!(walk.is_due(key(80)));
-            walk.plan(left, right, key(80), 0);
+            walk.plan(left, right, key(80), ALONE);
             assert_eq!(walk.count(), 0);
             // Not in the same step once more, but in the next.
             assert!(!walk.is_due(key(80)) && walk.is_due(key(81)));
             sides[waits_for].is_committed.set(true);
-            walk.plan(left, right, key(81), 0);
+            walk.plan(left, right, key(81), ALONE);
             assert_eq!(walk.leaves.first().map(|leaf| leaf.blockptr), Some(24));
         }
         Ok(())
@@ -830,7 +832,7 @@ mod tests {
         let mut planned = KVVec::new();
         for leaf in &leaves {
             while walk.is_due(key(leaf.0)) {
-                walk.plan(&tree, &none, key(leaf.0), 0);
+                walk.plan(&tree, &none, key(leaf.0), ALONE);
                 for leaf in walk.leaves.iter() {
                     planned.push(leaf.blockptr, GFP_KERNEL)?;
                 }
@@ -852,7 +854,7 @@ mod tests {
         for leaf in &leaves {
             let before = left.read.get() + right.read.get();
             while walk.is_due(key(leaf.0)) {
-                walk.plan(&left, &right, key(leaf.0), 0);
+                walk.plan(&left, &right, key(leaf.0), ALONE);
                 plans += 1;
                 assert_eq!(walk.count(), 0);
             }
@@ -872,7 +874,7 @@ mod tests {
         let (tree, none) = (tree(&leaves, &parents, 200), tree(&NONE, &NONE, 1));
         let mut walk = walk(16384)?;
         walk.batch.open();
-        walk.plan(&tree, &none, key(0), 0);
+        walk.plan(&tree, &none, key(0), ALONE);
         assert_eq!((walk.count(), walk.held()), (16384, 256 << 20));
         Ok(())
     }
@@ -885,11 +887,16 @@ mod tests {
         // Two batches of 64 leaves are the limit for all, and 8 are for each.
         for (others, count) in [(0, 64), (56, 64), (100, 20), (1000, 8)] {
             let mut walk = walk(64)?;
-            walk.plan(&tree, &none, key(0), 0);
+            walk.plan(&tree, &none, key(0), ALONE);
             assert_eq!(walk.held(), 8 * node);
             walk.batch.open();
-            walk.plan(&tree, &none, key(0), others * node);
+            let others = Others {
+                held: others * node,
+                count: 0,
+            };
+            walk.plan(&tree, &none, key(0), others);
             assert_eq!(walk.count(), count);
+            assert_eq!(walk.held(), (8 + count as u64) * node);
         }
         Ok(())
     }
@@ -903,7 +910,7 @@ mod tests {
         let (mut planned, mut sizes) = (KVVec::new(), KVVec::new());
         for leaf in &leaves {
             if walk.is_due(key(leaf.0)) {
-                walk.plan(&tree, &none, key(leaf.0), 0);
+                walk.plan(&tree, &none, key(leaf.0), ALONE);
                 sizes.push(walk.count(), GFP_KERNEL)?;
                 for leaf in walk.leaves.iter() {
                     planned.push((leaf.key.objectid, leaf.blockptr), GFP_KERNEL)?;
@@ -922,8 +929,8 @@ mod tests {
         let leaves = array((0..100).map(|number| (number, 1000 - number)))?;
         let (tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
         let mut walk = walk(64)?;
-        walk.plan(&tree, &none, key(0), 0);
-        walk.plan(&tree, &none, key(0), 0);
+        walk.plan(&tree, &none, key(0), ALONE);
+        walk.plan(&tree, &none, key(0), ALONE);
         let read = read_order(&walk)?;
         assert_eq!(&read[..8], &[992, 991, 990, 989, 988, 987, 986, 985]);
         assert_eq!(&read[8..], &[977, 978, 979, 980, 981, 982, 983, 984]);
@@ -937,14 +944,14 @@ mod tests {
         let (tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
         let mut walk = walk(64)?;
         assert!(walk.is_due(key(0)));
-        walk.plan(&tree, &none, key(0), 0);
+        walk.plan(&tree, &none, key(0), ALONE);
         // Its own first leaf is where the walk is: the next one at once.
         assert!(walk.is_due(key(0)));
-        walk.plan(&tree, &none, key(0), 0);
+        walk.plan(&tree, &none, key(0), ALONE);
         assert!(!walk.is_due(key(79)));
         assert!(walk.is_due(key(80)));
         // A walk that went on without its readahead: what it has left behind is not read.
-        walk.plan(&tree, &none, key(505), 0);
+        walk.plan(&tree, &none, key(505), ALONE);
         assert_eq!(walk.leaves[0].blockptr, 50);
         Ok(())
     }
@@ -969,7 +976,7 @@ mod tests {
             let range = key(range.start)..key(range.end);
             let mut walk = Walk::listing(DISK, range.clone(), wanted, is_first)?;
             assert!(!walk.is_due(key(0)) && walk.is_due(range.start));
-            walk.plan(&tree, &none, range.start, 0);
+            walk.plan(&tree, &none, range.start, ALONE);
             let read = read_order(&walk)?;
             assert!(read.iter().copied().eq(expected));
         }
@@ -986,7 +993,7 @@ mod tests {
         let mut looked = 0;
         let first = leaves.iter().find(|leaf| {
             while walk.is_due(key(leaf.0)) && walk.leaves.is_empty() {
-                walk.plan(&tree, &none, key(leaf.0), 0);
+                walk.plan(&tree, &none, key(leaf.0), ALONE);
                 looked += 1;
             }
             !walk.leaves.is_empty()
@@ -1046,19 +1053,19 @@ mod tests {
         let (tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
         let mut walk = walk(64)?;
         for (first, batch) in [(0, 8), (8, 16), (24, 32), (56, 64)] {
-            walk.plan(&tree, &none, key(first), 0);
+            walk.plan(&tree, &none, key(first), ALONE);
             assert_eq!((walk.leaves[0].blockptr, walk.count()), (first, batch));
         }
         walk.restart(key(30));
         assert!(walk.is_due(key(30)));
         for (first, batch) in [(30, 16), (46, 32)] {
-            walk.plan(&tree, &none, key(30), 0);
+            walk.plan(&tree, &none, key(30), ALONE);
             assert_eq!((walk.leaves[0].blockptr, walk.count()), (first, batch));
         }
         for _ in 0..10 {
             walk.restart(key(30));
         }
-        walk.plan(&tree, &none, key(30), 0);
+        walk.plan(&tree, &none, key(30), ALONE);
         assert_eq!(walk.count(), 8);
         Ok(())
     }
@@ -1068,12 +1075,12 @@ mod tests {
         let leaves = array((0..8).map(|number| (number, number)))?;
         let (tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
         let mut walk = walk(64)?;
-        walk.plan(&tree, &none, key(0), 0);
-        walk.plan(&tree, &none, key(0), 0);
+        walk.plan(&tree, &none, key(0), ALONE);
+        walk.plan(&tree, &none, key(0), ALONE);
         assert!(!walk.is_due(key(5)));
         walk.restart(key(5));
         assert!(walk.is_due(key(5)));
-        walk.plan(&tree, &none, key(5), 0);
+        walk.plan(&tree, &none, key(5), ALONE);
         assert!(read_order(&walk)?.iter().copied().eq(5..8));
         Ok(())
     }
@@ -1088,7 +1095,7 @@ mod tests {
         let mut planned = 0;
         for leaf in &long {
             while walk.is_due(key(leaf.0)) {
-                walk.plan(&left, &right, key(leaf.0), 0);
+                walk.plan(&left, &right, key(leaf.0), ALONE);
                 planned += walk.count();
             }
         }
@@ -1108,7 +1115,7 @@ mod tests {
         let left = tree(&new, &parents_new, 30);
         let right = tree(&old, &parents_old, 30);
         let mut walk = walk(64)?;
-        walk.plan(&left, &right, key(0), 0);
+        walk.plan(&left, &right, key(0), ALONE);
         let planned = array(walk.leaves.iter().map(|leaf| (leaf.tree, leaf.blockptr)))?;
         assert_eq!(&planned[..], &[(0, OTHER + 400), (1, 400), (0, 7), (0, 8)]);
         assert_eq!((left.read.get(), right.read.get()), (2, 1));
@@ -1128,7 +1135,7 @@ mod tests {
             let mut walk = walk(512)?;
             let mut planned = 0;
             while walk.is_due(key(u64::MAX)) {
-                walk.plan(left, right, key(0), 0);
+                walk.plan(left, right, key(0), ALONE);
                 planned += walk.count();
             }
             assert_eq!(planned, 420);
@@ -1167,7 +1174,7 @@ mod tests {
             let mut walk = walk(1 + random.below(100) as usize)?;
             let mut planned = KVVec::new();
             while walk.is_due(key(u64::MAX)) {
-                walk.plan(&left, &right, key(0), 0);
+                walk.plan(&left, &right, key(0), ALONE);
                 for leaf in walk.leaves.iter() {
                     planned.push((leaf.key.objectid, leaf.tree), GFP_KERNEL)?;
                 }

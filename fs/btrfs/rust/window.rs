@@ -64,6 +64,15 @@ impl Disk {
     }
 }
 
+/// The other readers of a filesystem.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Others {
+    /// What they have read ahead and not used, in bytes.
+    pub(crate) held: u64,
+    /// Their number.
+    pub(crate) count: u32,
+}
+
 /// The size of a window, in the unit of its user.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
@@ -96,10 +105,13 @@ impl Window {
         self.most
     }
 
-    /// The size that other readers of the filesystem leave, of `limit` for all of them together. It
-    /// is never below the first size, so that each reader gets on.
-    pub(crate) fn room(&self, limit: u64, others: u64) -> u64 {
-        min(self.size, limit.saturating_sub(others).max(self.first))
+    /// The part of the size that fits into what all readers of the filesystem may hold together,
+    /// `limit`. Other readers hold `held` of it. A reader takes no more than its equal share, so
+    /// that those that come later get theirs, and no less than the first size.
+    pub(crate) fn room(&self, limit: u64, held: u64, others: Others) -> u64 {
+        let share = limit / (u64::from(others.count) + 1);
+        let left = limit.saturating_sub(held);
+        min(self.size, min(share, left).max(self.first))
     }
 
     /// Grows the window for the next batch.
@@ -186,14 +198,32 @@ mod tests {
     fn readers_share_a_limit() {
         let mut window = Window::new(8, 64);
         window.open();
-        for (others, room) in [(0, 64), (60, 64), (100, 28), (127, 8), (1000, 8)] {
-            assert_eq!(window.room(128, others), room);
+        // What the others hold, their number, and what is left.
+        let cases = [
+            (0, 0, 64),
+            (60, 1, 64),
+            (0, 3, 32),
+            (100, 1, 28),
+            (127, 1, 8),
+            (1000, 99, 8),
+        ];
+        for (held, count, room) in cases {
+            let others = Others { held, count };
+            assert_eq!(window.room(128, held, others), room);
         }
         // 20 readers that plan one after the other, and never use what they have.
-        let mut held = 0;
+        let mut others = Others::default();
         for _ in 0..20 {
-            held += window.room(128, held);
+            others.held += window.room(128, others.held, others);
+            others.count += 1;
         }
-        assert_eq!(held, 128 + 18 * 8);
+        assert_eq!(others.held, 128 + 18 * 8);
+        // Two that use what they have come to share equally.
+        let mut sizes = [64, 8];
+        for turn in 0..4 {
+            let held = sizes[1 - turn % 2];
+            sizes[turn % 2] = window.room(72, held, Others { held, count: 1 });
+        }
+        assert_eq!(sizes, [36, 36]);
     }
 }
