@@ -114,25 +114,24 @@ def cgroup(device, limit):
 
 
 def commits(device):
-    """Send while a balance commits to a disk whose writes take long: what is sent after that is read ahead as before."""
+    """Send while its root is committed to a disk whose writes take long: what comes after that is read ahead as before."""
     size = int(guest.sysfs(device, "size"))
     guest.run("dmsetup", "create", "slow", "--noudevsync", "--table", f"0 {size} delay {device} 0 0 {device} 0 300")
     guest.run("dmsetup", "mknodes")
     top = guest.mount("/dev/mapper/slow", MNT)
-    # Or all is read ahead before the balance begins.
+    # With small batches, so that one is due in the commit.
     set_read_ahead(128)
-    guest.drop_caches()
     total, used = guest.send(top / "names2")[1], []
-    for _ in range(3):
+    for number in range(3):
         guest.drop_caches()
         send = subprocess.Popen(["btrfs", "-q", "send", top / "names2"], stdout=subprocess.PIPE)
         rest = total - len(send.stdout.read(total // 8))
-        balance = subprocess.Popen(["btrfs", "-q", "balance", "start", "-m", top])
-        # A step of the send in each of the commits.
-        while balance.poll() is None and rest > total // 2:
+        # That copies the root, and nothing else of the tree.
+        commit = subprocess.Popen(["btrfs", "-q", "subvolume", "snapshot", top / "names2", top / f"commit{number}"])
+        while commit.poll() is None and rest > total // 2:
             rest -= len(send.stdout.read(total // 100))
-            time.sleep(0.1)
-        balance.wait()
+            time.sleep(0.05)
+        commit.wait()
         before = guest.counters(device)["readahead_used"]
         send.stdout.read()
         send.wait()

@@ -94,7 +94,7 @@ def test_a_run_says_that_it_waits_for_another(host):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 @pytest.mark.skipif(Path("/proc/self/uid_map").read_text().split() != ["0", "0", "4294967295"], reason="needs root: makes a Debian with apt")
 def test_a_bare_debian():
     """Debian 13 with make and nothing else that is not in each: `make` has the root made, and a shell in it."""
