@@ -42,7 +42,10 @@ NO_LEAKS = re.compile("|".join((
     # A struct vmap_area, which begins with two page addresses: on UML it does not see the root of their tree.
     r"\(size 72\):\n.*\n.*\n +(?!(00 ){8})(00 .0 (.. ){3}00 00 00 ){2}",
     # A stack, which begins with STACK_END_MAGIC: two that no task has any more are kept for fork(2), where it does not see them.
-    r"\(size 16384\):\n.*\n.*\n +9d 6e ac 57 00 00 00 00 ")))
+    r"\(size 16384\):\n.*\n.*\n +9d 6e ac 57 00 00 00 00 ",
+    # Of a memory cgroup: an empty list behind zeroes, and the node of an xarray with one entry and no parent.
+    r"\(size 64\):\n.*\n.*\n +(00 ){16}.*\n +(?P<list>(.. ){8})(?P=list)",
+    r"\(size 576\):\n.*\n.*\n +00 00 01 00 (00 ){12}")))
 MAP_FIXED = 16
 FIDEDUPERANGE = 0xC0189436
 SYS_IOPRIO_SET = 251

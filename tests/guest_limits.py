@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""How much sends read ahead, in a guest: with read_ahead_kb, in a cgroup, many at once, and during commits.
+"""How much sends read ahead, in a guest: with read_ahead_kb, many at once, and in a cgroup.
 
 Each job prints a line of JSON.
 """
@@ -113,35 +113,7 @@ def cgroup(device, limit):
     print(json.dumps({"data": ahead}))
 
 
-def commits(device):
-    """Send while its root is committed to a disk whose writes take long: what comes after that is read ahead as before."""
-    size = int(guest.sysfs(device, "size"))
-    guest.run("dmsetup", "create", "slow", "--noudevsync", "--table", f"0 {size} delay {device} 0 0 {device} 0 300")
-    guest.run("dmsetup", "mknodes")
-    top = guest.mount("/dev/mapper/slow", MNT)
-    # With small batches, so that one is due in the commit.
-    set_read_ahead(128)
-    total, used = guest.send(top / "names2")[1], []
-    for number in range(3):
-        guest.drop_caches()
-        send = subprocess.Popen(["btrfs", "-q", "send", top / "names2"], stdout=subprocess.PIPE)
-        rest = total - len(send.stdout.read(total // 8))
-        # That copies the root, and nothing else of the tree.
-        commit = subprocess.Popen(["btrfs", "-q", "subvolume", "snapshot", top / "names2", top / f"commit{number}"])
-        while commit.poll() is None and rest > total // 2:
-            rest -= len(send.stdout.read(total // 100))
-            time.sleep(0.05)
-        commit.wait()
-        before = guest.counters(device)["readahead_used"]
-        send.stdout.read()
-        send.wait()
-        used.append(guest.counters(device)["readahead_used"] - before)
-    guest.umount(MNT)
-    print(json.dumps({"used": used}))
-
-
 if __name__ == "__main__":
-    {"windows": windows, "crowd": crowd, "cgroup": cgroup, "commits": commits}[sys.argv[1]](*sys.argv[2:])
-    # kmemleak does not see who refers to objects of memory cgroups.
-    if sys.argv[1] != "cgroup" and (lost := leaks()):
+    {"windows": windows, "crowd": crowd, "cgroup": cgroup}[sys.argv[1]](*sys.argv[2:])
+    if lost := leaks():
         sys.exit(lost)

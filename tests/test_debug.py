@@ -13,6 +13,11 @@ import test_kunit
 from conftest import SRC, WORK, build, output_of
 from test_kernels import GUEST, UPSTREAM, blank, compare_broken, image, result
 
+LIMITS = SRC / "tests/guest_limits.py"
+KIB, MIB = 1 << 10, 1 << 20
+# What a send that stands still has of the file that it is at, beside what is ahead of it.
+AT_HAND = 128 * KIB
+
 pytestmark = pytest.mark.timeout(5400)
 long = pytest.mark.long
 
@@ -64,6 +69,35 @@ def test_what_is_evicted_is_read_ahead_again(copy):
 
 def test_the_sender_is_charged_for_what_is_read_ahead(copy):
     assert "with another priority" in debug_vm("um-debug", GUEST, "charge", "DEVICE", disk=copy)
+
+
+def test_sends_read_ahead_what_read_ahead_kb_says(copy):
+    found = json.loads(debug_vm("um-debug", LIMITS, "windows", "DEVICE", disk=copy))
+    print(found)
+    assert {sample["sha256"] for sample in found} == {result("um-c", "read", 16384)["sends"]["names2-None"][0]}
+    samples = {(sample["rotational"], sample["kib"]): sample for sample in found}
+    for rotational in (0, 1):
+        assert samples[rotational, 0]["blocks"] == 0 and samples[rotational, 0]["data"] < AT_HAND
+        # With 3 GiB of memory, 1/100 of it is the limit.
+        for kib, window in ((128, 8 * MIB if rotational else 128 * KIB), (4096, 30 * MIB if rotational else 4 * MIB)):
+            assert min(window, 7 * MIB) < samples[rotational, kib]["data"] < window + AT_HAND
+            assert samples[rotational, kib]["blocks"] > 150
+    # Two batches of half the window.
+    assert samples[0, 128]["unused"] <= 128 // 16 + 1 and samples[0, 4096]["unused"] > 100
+
+
+def test_sends_of_a_filesystem_share_a_limit(copy):
+    found = json.loads(debug_vm("um-debug", LIMITS, "crowd", "DEVICE", disk=copy))
+    print(found)
+    # A send holds no more than 255 inodes.
+    assert found["one"] > 7 * MIB
+    assert found["all"] < 31 * MIB + 20 * AT_HAND
+
+
+def test_a_cgroup_limits_the_sender(copy):
+    found = json.loads(debug_vm("um-debug", LIMITS, "cgroup", "DEVICE", str(32 * MIB), disk=copy))
+    print(found)
+    assert found["data"] < 32 * MIB / 100 + AT_HAND
 
 
 @long
