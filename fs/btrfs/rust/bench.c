@@ -233,7 +233,7 @@ static u64 rust_lru(void *data, u32 count)
 	btrfs_rust_dir_utimes_init(&cache);
 	for (u32 i = 0; i < count; i++) {
 		dir.ino = next_dir(&random, i);
-		dir.gen = 3;
+		dir.generation = 3;
 		if (btrfs_rust_dir_utimes_cache(&cache, dir))
 			break;
 		while (btrfs_rust_dir_utimes_next_to_trim(&cache, &dir)) {

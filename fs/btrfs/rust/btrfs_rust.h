@@ -211,7 +211,7 @@ struct btrfs_rust_dir_utimes {
 /* A directory, as send tells them apart. */
 struct btrfs_rust_dir {
 	u64 ino;
-	u64 gen;
+	u64 generation;
 };
 
 /* send_utimes.rs */

@@ -1058,7 +1058,7 @@ impl From<bindings::btrfs_rust_dir> for Key {
     fn from(dir: bindings::btrfs_rust_dir) -> Self {
         Self {
             ino: dir.ino,
-            generation: dir.gen,
+            generation: dir.generation,
         }
     }
 }
@@ -1239,7 +1239,7 @@ unsafe fn write_dir(dir: *mut bindings::btrfs_rust_dir, found: Option<Key>) -> b
     };
     let found = bindings::btrfs_rust_dir {
         ino: found.ino,
-        gen: found.generation,
+        generation: found.generation,
     };
     // SAFETY: `dir` is valid for writing.
     unsafe { dir.write(found) };
