@@ -147,8 +147,8 @@ trait Storage: Sized {
 
     /// # Safety
     ///
-    /// `storage` must have a state, which nobody changes for as long as the result is used: one that
-    /// [`Storage::write`] has written, or all zeroes if those are one.
+    /// `storage` must have a state, which nobody changes for as long as the result is used. The
+    /// state is one that [`Storage::write`] has written, or all zeroes if those are one.
     unsafe fn get<'a>(storage: *const Self) -> &'a Self::State {
         // SAFETY: The storage has a state, which nobody changes.
         unsafe { &*storage.cast::<Self::State>() }
