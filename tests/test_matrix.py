@@ -9,7 +9,7 @@ import functools
 import json
 import os
 import re
-import shutil
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +87,17 @@ def read(flavour):
     return json.loads(output.read_text()), re.search(r"^read: ([\d.]+) s", said, re.M)[1]
 
 
+def prepared(name):
+    """The patched tree of a kernel. Skips the test if the archive has its version no more."""
+    version = KERNELS[name].version
+    result = subprocess.run([SRC / "scripts/tree", "prepare", *filter(None, [version])], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if version and "Unable to locate package" in result.stderr:
+        note(name, KUnit="not in the archive", identity="not in the archive")
+        pytest.skip(f"the archive has no Linux {version} any more")
+    assert result.returncode == 0, result.stderr
+    return Path(result.stdout.strip())
+
+
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", HERE)
 def test_kunit(name):
@@ -95,7 +106,7 @@ def test_kunit(name):
     MATRIX.mkdir(exist_ok=True)
     (MATRIX / f"{name}.json").unlink(missing_ok=True)
     note(name, KUnit="failed")
-    tree = Path(output_of(SRC / "scripts/tree", "prepare", *filter(None, [kernel.version])).strip())
+    tree = prepared(name)
     options = ["--make_options=LLVM="] if kernel.compiler == "gcc" else []
     said, passed = run(tree, kernel.arch, f"matrix/{name}", kernel.fragments, *options)
     building, running = re.search(r"([\d.]+)s building, ([\d.]+)s running", said).groups()
@@ -108,6 +119,7 @@ def test_kunit(name):
 @pytest.mark.parametrize("name", HERE)
 def test_identity(name):
     """The kernel of test_kunit() sends the same streams and maps the same extents."""
+    prepared(name)
     note(name, identity="failed")
     want = expected()
     found, seconds = read(f"matrix/{name}")
