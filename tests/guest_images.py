@@ -751,24 +751,33 @@ def large_folios(device):
         sys.exit("the folios are small")
 
 
-def charge(device):
-    """Send in a cgroup, with a low priority: it is charged for what is read, also by the worker, which reads 15 of the leaves."""
+@contextlib.contextmanager
+def in_cgroup(controller):
+    """Have this process in a new cgroup; gives its directory."""
     group = Path("/sys/fs/cgroup")
     group.mkdir(exist_ok=True)
     guest.run("busybox", "mount", "-t", "cgroup2", "none", group)
-    (group / "cgroup.subtree_control").write_text("+io")
+    (group / "cgroup.subtree_control").write_text(f"+{controller}")
     sender = group / "sender"
     sender.mkdir()
+    (sender / "cgroup.procs").write_text(str(os.getpid()))
+    try:
+        yield sender
+    finally:
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def charge(device):
+    """Send in a cgroup, with a low priority: it is charged for what is read, also by the worker, which reads 15 of the leaves."""
     top = guest.mount(device, MNT, "ro")
     guest.drop_caches()
-    (sender / "cgroup.procs").write_text(str(os.getpid()))
     # IOPRIO_WHO_PROCESS, this one, and the last level of IOPRIO_CLASS_BE.
     guest.libc.syscall(SYS_IOPRIO_SET, 1, 0, 2 << 13 | 7)
-    before = guest.counters(device)["bytes_read"]
-    with traced("block/block_rq_issue") as requests:
-        guest.send_directly(top / "names2")
-    read = guest.counters(device)["bytes_read"] - before
-    (group / "cgroup.procs").write_text(str(os.getpid()))
+    with in_cgroup("io") as sender:
+        before = guest.counters(device)["bytes_read"]
+        with traced("block/block_rq_issue") as requests:
+            guest.send_directly(top / "names2")
+        read = guest.counters(device)["bytes_read"] - before
     guest.umount(MNT)
     charged = int(re.search(r"rbytes=(\d+)", (sender / "io.stat").read_text())[1])
     print(f"{read} bytes read, {charged} of them charged")

@@ -7,7 +7,6 @@ Each job prints a line of JSON.
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 import guest
-from guest_images import MNT, cached_pages, leaks
+from guest_images import MNT, cached_pages, in_cgroup, leaks
 
 PAGE = 4096
 # A receiver that has read so much has let the window grow as far as it may.
@@ -95,20 +94,13 @@ def crowd(device):
 
 def cgroup(device, limit):
     """A send that stands still, of a task that may use `limit` bytes of memory."""
-    group = Path("/sys/fs/cgroup")
-    group.mkdir(exist_ok=True)
-    guest.run("busybox", "mount", "-t", "cgroup2", "none", group)
-    (group / "cgroup.subtree_control").write_text("+memory")
-    sender = group / "sender"
-    sender.mkdir()
-    (sender / "memory.max").write_text(limit)
     set_rotational(device, 1)
     top = guest.mount(device, MNT, "ro")
     guest.drop_caches()
-    (sender / "cgroup.procs").write_text(str(os.getpid()))
-    with stalled(top / "small1"):
-        ahead = data_ahead(top / "small1")
-    (group / "cgroup.procs").write_text(str(os.getpid()))
+    with in_cgroup("memory") as sender:
+        (sender / "memory.max").write_text(limit)
+        with stalled(top / "small1"):
+            ahead = data_ahead(top / "small1")
     guest.umount(MNT)
     print(json.dumps({"data": ahead}))
 
