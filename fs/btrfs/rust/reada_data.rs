@@ -1037,6 +1037,33 @@ mod tests {
     }
 
     #[test]
+    fn trust_that_was_wrong_is_harder_to_earn() -> Result {
+        let items = small_files(1000)?;
+        let tree = Array::new(&items, 100);
+        let mut walk = DataWalk::new(DISK, 1, false)?;
+        walk.window.open();
+        let mut gains = KVVec::new();
+        for (number, (key, extent)) in items.iter().enumerate() {
+            let before = walk.credit;
+            // What the 61st file has is not used.
+            let is_due = walk.is_due(*key, number != 2 * 61);
+            if extent.is_none() && number > 0 {
+                gains.push(walk.credit - before, GFP_KERNEL)?;
+            }
+            if is_due {
+                walk.plan(&&tree, *key, ALONE);
+            }
+        }
+        let (cost, little) = (8 * K, 8 * K / USED_PER_WASTED);
+        assert!(gains[..50].iter().all(|gain| *gain == cost + little));
+        assert!(gains[50..60].iter().all(|gain| *gain == 2 * cost));
+        assert_eq!(gains[60], 0);
+        assert!(gains[61..161].iter().all(|gain| *gain == cost + little));
+        assert_eq!(gains[161], 2 * cost);
+        Ok(())
+    }
+
+    #[test]
     fn random_trees_are_planned_as_they_would_be_item_by_item() -> Result {
         let mut random = Random::new(42);
         for round in 0..50 {
