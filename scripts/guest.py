@@ -180,10 +180,11 @@ def fill(directory, first, last, size, sync_every=1000):
                 os.sync()
 
 
-def delayed(device, milliseconds):
-    """A device-mapper target on top of `device` that delays each read."""
-    run("dmsetup", "create", "delayed", "--noudevsync", "--readonly", "--table",
-        f"0 {int(sysfs(device, 'size'))} delay {device} 0 {milliseconds}")
+def delayed(device, milliseconds, writes=None):
+    """A device-mapper target on top of `device` that delays each read; read-only without a delay for writes."""
+    readonly, write_delay = (["--readonly"], "") if writes is None else ([], f" {device} 0 {writes}")
+    run("dmsetup", "create", "delayed", "--noudevsync", *readonly, "--table",
+        f"0 {int(sysfs(device, 'size'))} delay {device} 0 {milliseconds}{write_delay}")
     run("dmsetup", "mknodes")
     return "/dev/mapper/delayed"
 

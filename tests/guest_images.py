@@ -702,6 +702,37 @@ def evict(device):
         sys.exit("the stream differs" if stream != wanted else "nothing was read ahead again")
 
 
+def commit(device):
+    """Map a file while a commit of its subvolume is being written: what comes after that is read ahead."""
+    top = guest.mount(guest.delayed(device, 50, writes=300), MNT)
+    guest.drop_caches()
+    before = guest.counters(device)["readahead_blocks"]
+    expected = fiemap_directly(top / "deep/file")
+    undisturbed = guest.counters(device)["readahead_blocks"] - before
+    for turn in range(3):
+        (top / f"deep/new{turn}").touch()
+        # Without the sync(2) of guest.drop_caches().
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+        before = guest.counters(device)["readahead_blocks"]
+        # A process, as ioctl(2) stops all threads of Python.
+        commit_and_count = f"btrfs filesystem sync {top} && grep 'readahead_blocks ' /sys/kernel/debug/btrfs_counters"
+        with subprocess.Popen(["sh", "-c", commit_and_count], stdout=subprocess.PIPE) as syncing:
+            # Its writes come once other tasks may go on.
+            while int(guest.run("dmsetup", "status", "delayed").split()[4]) == 0:
+                time.sleep(0.01)
+            found, after = fiemap_directly(top / "deep/file"), guest.counters(device)["readahead_blocks"]
+            committed = int(syncing.stdout.read().split()[-1])
+        print(f"blocks read ahead: {committed - before} during the commit, {after - committed} after it; {undisturbed} without a commit")
+        if found != expected:
+            sys.exit("the extents differ")
+        if committed - before > undisturbed // 2:
+            sys.exit("the commit was over too soon")
+        # Upstream's own readahead is not enough: it reads nothing of the extent tree.
+        if after - before < undisturbed * 4 // 5:
+            sys.exit("the readahead has stopped")
+    guest.umount(MNT)
+
+
 def without_readahead(device):
     """Send from a filesystem whose readahead is switched off: data is read a page at a time, when it is used."""
     top = guest.mount(device, MNT, "ro")
@@ -913,8 +944,8 @@ def finish(result, output):
 
 if __name__ == "__main__":
     started = time.monotonic()
-    {"make": make, "read": read, "charge": charge, "churn": churn, "receive": receive, "end": end, "evict": evict,
-     "faults": faults, "stress": stress, "large_folios": large_folios,
+    {"make": make, "read": read, "charge": charge, "churn": churn, "commit": commit, "receive": receive, "end": end,
+     "evict": evict, "faults": faults, "stress": stress, "large_folios": large_folios,
      "without_readahead": without_readahead}[sys.argv[1]](*sys.argv[2:])
     if lost := leaks():
         sys.exit(lost)

@@ -67,6 +67,10 @@ def test_what_is_evicted_is_read_ahead_again(copy):
     assert debug_vm("um-debug", GUEST, "evict", "DEVICE", disk=copy).startswith("blocks read ahead")
 
 
+def test_a_commit_does_not_end_the_readahead(copy):
+    assert debug_vm("um-debug", GUEST, "commit", "DEVICE", disk=copy).count("during the commit") == 3
+
+
 def test_the_sender_is_charged_for_what_is_read_ahead(copy):
     assert "with another priority" in debug_vm("um-debug", GUEST, "charge", "DEVICE", disk=copy)
 
