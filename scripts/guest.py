@@ -217,6 +217,8 @@ class Workload:
     jobs: dict
     # Job, module parameter of btrfs and its values, to show what a part is worth.
     ablation: tuple = ()
+    # What else the kernel is booted with then.
+    ablated_with: str = ""
     # The kinds of modelled devices that it says something about, and whether C and Rust are compared.
     devices: tuple = ("ram", "latency", "spindle")
     is_compared: bool = True

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""How much sends read ahead, in a guest: with read_ahead_kb, many at once, and in a cgroup.
+"""How much sends read ahead, in a guest: with read_ahead_kb, many at once, in a cgroup, and as readahead/ in sysfs says and counts.
 
 Each job prints a line of JSON.
 """
 
 import contextlib
+import errno
 import json
+import re
 import subprocess
 import sys
 import time
@@ -14,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 import guest
-from guest_images import MNT, cached_pages, in_cgroup, leaks
+from guest_images import MNT, cached_pages, in_cgroup, leaks, traced
 
 PAGE = 4096
 # A receiver that has read so much has let the window grow as far as it may.
@@ -105,7 +107,117 @@ def cgroup(device, limit):
     print(json.dumps({"data": ahead}))
 
 
+DEFAULTS = {"tree_enable": "1", "data_enable": "1", "window_kb": "0"}
+PARAMETERS = Path("/sys/module/btrfs/parameters")
+
+
+def sysfs():
+    """The directory with the switches and counters of the only btrfs that is mounted."""
+    [directory] = Path("/sys/fs/btrfs").glob("*-*/readahead")
+    return directory
+
+
+def settings():
+    return {name: (sysfs() / name).read_text().strip() for name in DEFAULTS}
+
+
+def change(values):
+    for name, value in values.items():
+        (sysfs() / name).write_text(value)
+
+
+def stats():
+    return {name: int(number) for name, number in map(str.split, (sysfs() / "stats").read_text().splitlines())}
+
+
+@contextlib.contextmanager
+def counted():
+    """A dictionary that holds, once the block is left, by how much each counter has grown in it."""
+    before, grown = stats(), {}
+    yield grown
+    grown |= {name: number - before[name] for name, number in stats().items()}
+
+
+def refused(file, value):
+    """Whether `value` is no good for a setting."""
+    try:
+        file.write_text(value)
+    except OSError as error:
+        return error.errno == errno.EINVAL
+    return False
+
+
+def switches(device):
+    """Send with all settings; write what no setting can be; mount with other defaults."""
+    top = guest.mount(device, MNT, "ro")
+    found = {"defaults": settings(), "sends": []}
+    for values in ({}, {"tree_enable": "0"}, {"data_enable": "0"}, {"tree_enable": "0", "data_enable": "0"}, {"window_kb": "256"}):
+        change(DEFAULTS | values)
+        for options in ([], ["--proto", "2", "--compressed-data"]):
+            guest.drop_caches()
+            with counted() as sent:
+                digest, *_ = guest.send(top / "small1", options=options)
+            found["sends"].append({"settings": values, "options": options, "sha256": digest, "counted": sent})
+        guest.drop_caches()
+        with counted() as ahead, stalled(top / "small1"):
+            ahead |= stats()
+        found["sends"][-1]["ahead"] = {kind: -sum(ahead[f"{kind}_{name}_kb"] * sign for name, sign in
+                                                 (("submitted", -1), ("used", 1), ("wasted", 1))) for kind in ("tree", "data")}
+    change(DEFAULTS)
+    bad = {"tree_enable": ("2", "-1", "x", "1 1"), "data_enable": ("2", "-1", "x", "4294967297"), "window_kb": ("-1", "x", "4294967296")}
+    found["accepted"] = [[name, value] for name in bad for value in bad[name] if not refused(sysfs() / name, value)]
+    found["accepted"] += [name for name in ("tree_enable", "data_enable", "window_kb") if not refused(PARAMETERS / f"readahead_{name}", "x")]
+    found["after bad values"] = settings()
+    for name, value in (("tree_enable", "0"), ("data_enable", "off"), ("window_kb", "512")):
+        (PARAMETERS / f"readahead_{name}").write_text(value)
+    found["mounted before"] = settings()
+    guest.umount(MNT)
+    guest.mount(device, MNT, "ro")
+    found["mounted later"] = settings()
+    guest.umount(MNT)
+    print(json.dumps(found))
+
+
+def count(device):
+    """What is counted of a send from a slow disk, of one whose blocks are thrown away, of one that is killed, and of a fiemap."""
+    top = guest.mount(guest.delayed(device, 20), MNT, "ro")
+    guest.drop_caches()
+    found = {}
+    with counted() as found["slow"]:
+        guest.send(top / "small1")
+    guest.drop_caches()
+    with counted() as found["fiemap"]:
+        guest.fiemap(top / "deep/file")
+    guest.drop_caches()
+    with counted() as found["killed"]:
+        with stalled(top / "small1"):
+            guest.drop_caches()
+        guest.drop_caches()
+    guest.umount(MNT)
+    print(json.dumps(found))
+
+
+def trace(device):
+    """What tracepoints say of a send from a slow disk that is killed, beside the counters."""
+    events = ("plan", "submit", "wait", "waste")
+    top = guest.mount(guest.delayed(device, 20), MNT, "ro")
+    guest.drop_caches()
+    with counted() as grown, contextlib.ExitStack() as stack:
+        for event in events:
+            said = stack.enter_context(traced(f"btrfs/btrfs_readahead_{event}"))
+        with stalled(top / "small1"):
+            guest.drop_caches()
+        guest.drop_caches()
+    guest.umount(MNT)
+    traces = {event: [re.search(r": (.*): root=(\d+)\S* ino=(\d+) .*?len=(\d+)", line).groups() for line in said
+                      if f" btrfs_readahead_{event}: " in line] for event in events}
+    sums = {f"{kind}_{event}": sum(int(length) for *_, ino, length in traces[event] if (ino != "0") == (kind == "data")) >> 10
+            for event in events for kind in ("tree", "data")}
+    print(json.dumps({"traced": sums, "counted": grown, "first": {event: lines[0] for event, lines in traces.items() if lines}}))
+
+
 if __name__ == "__main__":
-    {"windows": windows, "crowd": crowd, "cgroup": cgroup}[sys.argv[1]](*sys.argv[2:])
+    {"windows": windows, "crowd": crowd, "cgroup": cgroup, "switches": switches, "count": count,
+     "trace": trace}[sys.argv[1]](*sys.argv[2:])
     if lost := leaks():
         sys.exit(lost)

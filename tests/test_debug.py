@@ -11,9 +11,8 @@ import pytest
 
 import test_kunit
 from conftest import SRC, WORK, build, output_of
-from test_kernels import GUEST, UPSTREAM, blank, compare_broken, image, result
+from test_kernels import GUEST, LIMITS, UPSTREAM, blank, compare_broken, image, result
 
-LIMITS = SRC / "tests/guest_limits.py"
 KIB, MIB = 1 << 10, 1 << 20
 # What a send that stands still has of the file that it is at, beside what is ahead of it.
 AT_HAND = 128 * KIB
@@ -102,6 +101,17 @@ def test_a_cgroup_limits_the_sender(copy):
     found = json.loads(debug_vm("um-debug", LIMITS, "cgroup", "DEVICE", str(32 * MIB), disk=copy))
     print(found)
     assert found["data"] < 32 * MIB / 100 + AT_HAND
+
+
+def test_tracepoints_say_what_is_counted(copy):
+    found = json.loads(debug_vm("um-debug", LIMITS, "trace", "DEVICE", disk=copy))
+    print(found)
+    traced, counted = found["traced"], found["counted"]
+    for kind in ("tree", "data"):
+        for event, name in (("submit", "submitted"), ("wait", "waited"), ("waste", "wasted")):
+            assert traced[f"{kind}_{event}"] == counted[f"{kind}_{name}_kb"] > 0, (kind, event)
+        # The leaves that say who has an extent, and what its checksums are, are in no batch.
+        assert 0 < traced[f"{kind}_plan"] <= counted[f"{kind}_planned_kb"]
 
 
 @long

@@ -14,6 +14,7 @@ from conftest import SRC, WORK, build, output_of
 GUEST = SRC / "tests/guest_images.py"
 BROKEN = SRC / "tests/guest_broken.py"
 UPSTREAM = SRC / "tests/guest_upstream.py"
+LIMITS = SRC / "tests/guest_limits.py"
 FIEMAP_EXTENT_SHARED = 0x2000
 NODESIZES = (4096, 16384, 65536)
 
@@ -128,6 +129,46 @@ def test_streams_are_equal_in_a_small_guest():
 @pytest.mark.parametrize("flavour", ["um-c", "um-rust"])
 def test_no_readahead_is_no_readahead_of_data(flavour):
     assert "pages of data" in vm(flavour, GUEST, "without_readahead", "/dev/ubdb", disks=[image(16384)])
+
+
+def test_readahead_can_be_switched():
+    found = json.loads(vm("um-rust", LIMITS, "switches", "/dev/ubdb", disks=[image(16384)]))
+    print(found)
+    defaults = {"tree_enable": "1", "data_enable": "1", "window_kb": "0"}
+    assert found["accepted"] == []
+    assert all(found[when] == defaults for when in ("defaults", "after bad values", "mounted before"))
+    assert found["mounted later"] == {"tree_enable": "0", "data_enable": "0", "window_kb": "512"}
+    assert len(found["sends"]) == 10
+    for send in found["sends"]:
+        settings, counted = send["settings"], send["counted"]
+        name = "small1-None-v2" if send["options"] else "small1-None"
+        assert send["sha256"] == result("um-c", "read", 16384)["sends"][name][0], settings
+        # Of the small files' data, all but what credit, and at first the window, does not let it plan.
+        for kind, least in (("tree", 400), ("data", 10_000)):
+            planned, submitted, used, wasted = (counted[f"{kind}_{what}_kb"] for what in ("planned", "submitted", "used", "wasted"))
+            assert used + wasted <= submitted <= planned
+            assert planned == 0 if settings.get(f"{kind}_enable") == "0" else used > least, settings
+        assert counted["share_cache_hits"] == counted["share_cache_misses"] == 0
+        if "ahead" in send:
+            ahead = send["ahead"]
+            # What is ahead of a send that stands still; a range or a block may go beyond the bound.
+            assert ahead["data"] < 256 + 128 if "window_kb" in settings else ahead["data"] > 1024 or settings.get("data_enable") == "0"
+            assert ahead["tree"] <= 256 + 16 if "window_kb" in settings else ahead["tree"] >= 0
+
+
+def test_readahead_is_counted():
+    found = json.loads(vm("um-rust", LIMITS, "count", "/dev/ubdb", disks=[image(16384)]))
+    print(found)
+    slow, fiemap, killed = (found[what] for what in ("slow", "fiemap", "killed"))
+    for kind in ("tree", "data"):
+        assert all(counted[f"{kind}_used_kb"] + counted[f"{kind}_wasted_kb"] <= counted[f"{kind}_submitted_kb"] for counted in found.values())
+        assert 0 < slow[f"{kind}_waited_kb"] <= slow[f"{kind}_used_kb"]
+        assert slow[f"{kind}_wasted_kb"] == 0 or kind == "data" and slow["data_wasted_kb"] < slow["data_used_kb"] / 50
+    # All that was ahead of it.
+    assert killed["data_wasted_kb"] > 1024 and killed["tree_wasted_kb"] > 0
+    assert all(killed[f"{kind}_submitted_kb"] == killed[f"{kind}_used_kb"] + killed[f"{kind}_wasted_kb"] for kind in ("tree", "data"))
+    assert fiemap["tree_used_kb"] > 1000 and fiemap["data_planned_kb"] == 0
+    assert fiemap["share_cache_hits"] > 16_000 and fiemap["share_cache_misses"] > 0
 
 
 def test_a_send_can_end_at_any_moment():

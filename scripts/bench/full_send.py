@@ -28,7 +28,8 @@ WORKLOAD = guest.Workload(
     unit="files", small=(2_000, 8_000), full=(200_000, 500_000), make=make,
     jobs={"full send": lambda top: guest.timed_send(top / "snap1"),
           "incremental send of it": lambda top: guest.timed_send(top / "snap2", top / "snap1")},
-    ablation=(("full send", "rust_reada", ("none", "forward", "always")),))
+    ablation=(("full send", "rust_reada", ("none", "forward", "always")),),
+    ablated_with="btrfs.readahead_tree_enable=0 btrfs.readahead_data_enable=0")
 
 if __name__ == "__main__":
     guest.main(WORKLOAD)

@@ -143,9 +143,9 @@ def seeds(document):
 
 
 def windows(series):
-    """The readahead windows of a series in MiB, with the kernel of each: (window, kernel)."""
-    found = [kernel.partition("rust_reada_window=")[2] for kernel in series["kernels"]]
-    return [(int(window) / 2**20, kernel) for window, kernel in zip(found, series["kernels"]) if window]
+    """The bounds of the readahead windows of a series in MiB, with the kernel of each: (window, kernel)."""
+    found = [kernel.partition("readahead_window_kb=")[2] for kernel in series["kernels"]]
+    return [(int(window) / 2**10, kernel) for window, kernel in zip(found, series["kernels"]) if window]
 
 
 def sweep(document):

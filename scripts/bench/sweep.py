@@ -12,7 +12,7 @@ from full_send import make
 WORKLOAD = guest.Workload(
     unit="files", small=(8_000,), full=(200_000,), make=make,
     jobs={"full send": lambda top: guest.timed_send(top / "snap1")},
-    ablation=(("full send", "rust_reada_window", tuple(128 << (10 + power) for power in (0, 2, 4, 6, 9))),),
+    ablation=(("full send", "readahead_window_kb", tuple(128 << power for power in (0, 2, 4, 6, 9))),),
     devices=("latency", "spindle"), is_compared=False)
 
 if __name__ == "__main__":

@@ -24,9 +24,6 @@ struct extent_buffer;
 #define BTRFS_RUST_READA_FORWARD		2
 #define BTRFS_RUST_READA_FORWARD_ALWAYS		3
 
-/* Not one of them: what reada_walk.rs does, for the module parameter of debug.c. */
-#define BTRFS_RUST_READA_WALK			4
-
 /* No readahead decision selects more slots. */
 #define BTRFS_RUST_READA_MAX			33
 
@@ -53,6 +50,7 @@ struct btrfs_rust_key {
 struct btrfs_rust_disk {
 	unsigned long readahead;
 	unsigned long memory;
+	u32 window_kb;
 	u32 nodesize;
 	bool rotating;
 };
@@ -226,8 +224,7 @@ void btrfs_rust_dir_utimes_remove(struct btrfs_rust_dir_utimes *utimes, struct b
 
 /* debug.c: what its module parameters say. */
 struct btrfs_rust_ablation {
-	u32 reada_window;
-	u8 send_reada;
+	u8 reada;
 	bool share_cache;
 	bool utimes_cache;
 };

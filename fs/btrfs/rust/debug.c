@@ -21,7 +21,7 @@ static atomic64_t extent_tree_searches;
 static struct dentry *counters_file;
 
 /* Count @eb, which is about to be read ahead, unless it has been counted since its last use. */
-void btrfs_count_readahead(struct extent_buffer *eb)
+void btrfs_debug_readahead(struct extent_buffer *eb)
 {
 	s64 unused;
 	s64 max;
@@ -35,7 +35,7 @@ void btrfs_count_readahead(struct extent_buffer *eb)
 }
 
 /* Count the first use of @eb after it was read ahead. */
-void btrfs_count_use(struct extent_buffer *eb)
+void btrfs_debug_use(struct extent_buffer *eb)
 {
 	if (test_and_clear_bit(EXTENT_BUFFER_READAHEAD, &eb->bflags))
 		atomic64_inc(&readahead_used);
@@ -76,17 +76,16 @@ void btrfs_counters_exit(void)
  * CONFIG_BTRFS_RUST_VERIFY reports that they change what Rust does.
  */
 static struct btrfs_rust_ablation ablation = {
-	.send_reada = BTRFS_RUST_READA_WALK,
+	.reada = BTRFS_RUST_READA_FORWARD_ALWAYS,
 	.share_cache = true,
 	.utimes_cache = true,
 };
 
-static const char * const reada_names[] = { "none", "forward", "always", "walk" };
+static const char * const reada_names[] = { "none", "forward", "always" };
 static const u8 reada_modes[] = {
 	BTRFS_RUST_READA_NONE,
 	BTRFS_RUST_READA_FORWARD,
 	BTRFS_RUST_READA_FORWARD_ALWAYS,
-	BTRFS_RUST_READA_WALK,
 };
 
 static int set_reada(const char *value, const struct kernel_param *param)
@@ -95,14 +94,14 @@ static int set_reada(const char *value, const struct kernel_param *param)
 
 	if (found < 0)
 		return found;
-	WRITE_ONCE(ablation.send_reada, reada_modes[found]);
+	WRITE_ONCE(ablation.reada, reada_modes[found]);
 	return 0;
 }
 
 static int get_reada(char *buffer, const struct kernel_param *param)
 {
 	for (int i = 0; i < ARRAY_SIZE(reada_modes); i++) {
-		if (reada_modes[i] == READ_ONCE(ablation.send_reada))
+		if (reada_modes[i] == READ_ONCE(ablation.reada))
 			return sysfs_emit(buffer, "%s\n", reada_names[i]);
 	}
 	return -EINVAL;
@@ -114,7 +113,7 @@ static const struct kernel_param_ops reada_ops = {
 };
 
 module_param_cb(rust_reada, &reada_ops, NULL, 0644);
-MODULE_PARM_DESC(rust_reada, "Readahead of send: none, forward, always or walk (default)");
+MODULE_PARM_DESC(rust_reada, "Readahead of searches for all leaves: none, forward or always (default)");
 
 module_param_named(rust_share_cache, ablation.share_cache, bool, 0644);
 MODULE_PARM_DESC(rust_share_cache, "Whether fiemap remembers what is shared (default on)");
@@ -122,14 +121,10 @@ MODULE_PARM_DESC(rust_share_cache, "Whether fiemap remembers what is shared (def
 module_param_named(rust_utimes_cache, ablation.utimes_cache, bool, 0644);
 MODULE_PARM_DESC(rust_utimes_cache, "Whether send remembers directories (default on)");
 
-module_param_named(rust_reada_window, ablation.reada_window, uint, 0644);
-MODULE_PARM_DESC(rust_reada_window, "Bytes of leaves that a send reads ahead at most (default 0: what suits the disk)");
-
 struct btrfs_rust_ablation btrfs_rust_ablation(void)
 {
 	return (struct btrfs_rust_ablation){
-		.reada_window = READ_ONCE(ablation.reada_window),
-		.send_reada = READ_ONCE(ablation.send_reada),
+		.reada = READ_ONCE(ablation.reada),
 		.share_cache = READ_ONCE(ablation.share_cache),
 		.utimes_cache = READ_ONCE(ablation.utimes_cache),
 	};

@@ -218,8 +218,7 @@ fn ablation() -> bindings::btrfs_rust_ablation {
 #[cfg(not(CONFIG_BTRFS_DEBUG))]
 const fn ablation() -> bindings::btrfs_rust_ablation {
     bindings::btrfs_rust_ablation {
-        reada_window: 0,
-        send_reada: bindings::BTRFS_RUST_READA_WALK as u8,
+        reada: bindings::BTRFS_RUST_READA_FORWARD_ALWAYS as u8,
         share_cache: true,
         utimes_cache: true,
     }
@@ -394,11 +393,8 @@ unsafe extern "C" fn btrfs_rust_reada_for_search(
     selected: *mut bindings::btrfs_rust_reada,
 ) {
     let mut reada = u32::from(reada);
-    let send_reada = u32::from(ablation().send_reada);
-    if reada == bindings::BTRFS_RUST_READA_FORWARD_ALWAYS
-        && send_reada != bindings::BTRFS_RUST_READA_WALK
-    {
-        reada = send_reada;
+    if reada == bindings::BTRFS_RUST_READA_FORWARD_ALWAYS {
+        reada = u32::from(ablation().reada);
     }
     let mode = match reada {
         bindings::BTRFS_RUST_READA_BACK => Mode::Back,
@@ -430,7 +426,7 @@ unsafe extern "C" fn btrfs_rust_reada_for_move_down(
     // SAFETY: C has locked the node, or it is one of a commit root, and holds it during this call.
     let node = unsafe { NodeBuffer::from_raw(node) };
     let slots = node
-        .filter(|_| u32::from(ablation().send_reada) != bindings::BTRFS_RUST_READA_NONE)
+        .filter(|_| u32::from(ablation().reada) != bindings::BTRFS_RUST_READA_NONE)
         .map(|node| reada::for_move_down(node, slot as u32, min_gen));
     // SAFETY: `selected` is a variable of the caller, who has initialised it.
     let selected = unsafe { &mut *selected };
@@ -510,6 +506,7 @@ impl From<bindings::btrfs_rust_disk> for Disk {
         Self {
             rotating: disk.rotating,
             readahead: disk.readahead,
+            window_kb: disk.window_kb,
             memory: disk.memory,
             nodesize: disk.nodesize,
         }
@@ -552,15 +549,12 @@ impl From<Leaf> for bindings::btrfs_rust_leaf {
     }
 }
 
-/// Writes a walk where C can keep it, if there is one and it is not switched off.
+/// Writes a walk where C can keep it, if there is one.
 ///
 /// # Safety
 ///
 /// `walk` must be valid for writing.
 unsafe fn write_walk(walk: *mut bindings::btrfs_rust_walk, new: Result<Walk>) -> bool {
-    if u32::from(ablation().send_reada) != bindings::BTRFS_RUST_READA_WALK {
-        return false;
-    }
     let Ok(new) = new else {
         return false;
     };
@@ -569,7 +563,7 @@ unsafe fn write_walk(walk: *mut bindings::btrfs_rust_walk, new: Result<Walk>) ->
     true
 }
 
-/// Prepares the readahead of a walk; false if it is out of memory, or switched off.
+/// Prepares the readahead of a walk; false if it is out of memory.
 ///
 /// # Safety
 ///
@@ -581,14 +575,12 @@ unsafe extern "C" fn btrfs_rust_walk_init(
 ) -> bool {
     // SAFETY: `disk` is a variable of the caller.
     let disk = unsafe { *disk };
-    let window = u64::from(ablation().reada_window);
-    let new = Walk::new(disk.into(), (window > 0).then_some(window / 2));
+    let new = Walk::new(disk.into(), None);
     // SAFETY: `walk` is a variable of the caller.
     unsafe { write_walk(walk, new) }
 }
 
-/// Prepares the readahead of a listing of file extents; false if it is out of memory, or switched
-/// off.
+/// Prepares the readahead of a listing of file extents; false if it is out of memory.
 ///
 /// # Safety
 ///
@@ -804,7 +796,7 @@ impl From<Range> for bindings::btrfs_rust_range {
 
 /// Prepares the readahead of the file data that a send reads: extents newer than the generation
 /// `known`, those that are compressed as they are on disk if `sends_encoded`. False if it is out of
-/// memory, or switched off.
+/// memory.
 ///
 /// # Safety
 ///
@@ -816,9 +808,6 @@ unsafe extern "C" fn btrfs_rust_data_init(
     known: u64,
     sends_encoded: bool,
 ) -> bool {
-    if u32::from(ablation().send_reada) != bindings::BTRFS_RUST_READA_WALK {
-        return false;
-    }
     // SAFETY: `disk` is a variable of the caller.
     let disk = unsafe { *disk };
     let Ok(new) = DataWalk::new(disk.into(), known, sends_encoded) else {

@@ -11,6 +11,7 @@
 #include <linux/pagemap.h>
 #include <linux/refcount.h>
 #include <linux/sched/signal.h>
+#include <trace/events/btrfs.h>
 #include "../bio.h"
 #include "../btrfs_inode.h"
 #include "../compression.h"
@@ -20,6 +21,7 @@
 #include "../file-item.h"
 #include "../fs.h"
 #include "reada_data.h"
+#include "reada_stats.h"
 #include "reada_walk.h"
 
 /* What reada_data.rs knows of the format. */
@@ -35,8 +37,9 @@ struct btrfs_reada_inode {
 	u64 ino;
 	/* NULL if nothing is to be read of it. */
 	struct inode *inode;
-	/* Where what was read ahead begins, in bytes of whole pages. */
+	/* Where what was read ahead begins, and what of it was not used yet, in bytes of whole pages. */
 	u64 start;
+	u64 unused;
 	/* Nothing of it was in the page cache before, and so much after it was read ahead. */
 	bool clean;
 	unsigned long nrpages;
@@ -48,12 +51,15 @@ struct btrfs_reada_inode {
 
 /* An extent that is read as it is on disk. */
 struct btrfs_reada_encoded {
+	u64 ino;
+	u64 offset;
 	u64 bytenr;
 	u64 len;
 	/* Of the last relocation when it was planned. */
 	u64 last_reloc_trans;
 	refcount_t pending;
 	blk_status_t status;
+	bool is_used;
 	struct completion done;
 	unsigned int nr_pages;
 	struct page *pages[];
@@ -61,7 +67,8 @@ struct btrfs_reada_encoded {
 
 /*
  * Prepare the readahead of a send of @root that reads extents newer than the generation @known, and
- * compressed ones as they are on disk if @sends_encoded. Without memory for it, there is none.
+ * compressed ones as they are on disk if @sends_encoded. Without memory for it, or if it is switched
+ * off, there is none.
  */
 void btrfs_reada_data_init(struct btrfs_reada_data *data, struct btrfs_root *root, u64 known,
 			   bool sends_encoded)
@@ -69,13 +76,16 @@ void btrfs_reada_data_init(struct btrfs_reada_data *data, struct btrfs_root *roo
 	const struct btrfs_rust_disk disk = btrfs_reada_disk(root->fs_info);
 
 	*data = (struct btrfs_reada_data){ };
+	if (!READ_ONCE(root->fs_info->reada.data_enable))
+		return;
 	data->inodes = kvzalloc_objs(*data->inodes, BTRFS_RUST_DATA_INODES);
 	data->encoded = kvzalloc_objs(*data->encoded, BTRFS_RUST_DATA_RANGES);
 	data->trigger = folio_alloc(GFP_KERNEL, 0);
 	if (data->inodes && data->encoded && data->trigger &&
 	    btrfs_rust_data_init(&data->plan, &disk, known, sends_encoded)) {
 		data->root = root;
-		data->max_leaves = btrfs_rust_window(&disk) >> root->fs_info->nodesize_bits;
+		if (READ_ONCE(root->fs_info->reada.tree_enable))
+			data->max_leaves = btrfs_rust_window(&disk) >> root->fs_info->nodesize_bits;
 		btrfs_reada_join(&root->fs_info->reada_data);
 	} else {
 		kvfree(data->inodes);
@@ -115,6 +125,11 @@ static void put_inode(struct btrfs_reada_inode *held)
 {
 	if (held->inode) {
 		const bool is_unused = !held->is_open && is_clean(held);
+		const struct btrfs_root *root = BTRFS_I(held->inode)->root;
+
+		if (held->unused)
+			btrfs_reada_wasted(root->fs_info, btrfs_root_id(root), held->ino,
+					   held->start, held->unused);
 
 		/* What is still being read stays only if checksums tell what it will be. */
 		if (may_be_wrong(held) || (is_unused && lacks_checksums(held)))
@@ -132,12 +147,15 @@ static struct btrfs_reada_encoded **encoded_slot(struct btrfs_reada_data *data, 
 }
 
 /* Let go of an extent, if it was read at all. */
-static void put_encoded(struct btrfs_reada_encoded **slot)
+static void put_encoded(const struct btrfs_root *root, struct btrfs_reada_encoded **slot)
 {
 	struct btrfs_reada_encoded *read = *slot;
 
 	if (!read)
 		return;
+	if (!read->is_used)
+		btrfs_reada_wasted(root->fs_info, btrfs_root_id(root), read->ino, read->offset,
+				   read->len);
 	wait_for_completion_io(&read->done);
 	for (unsigned int i = 0; i < read->nr_pages; i++)
 		__free_page(read->pages[i]);
@@ -151,7 +169,7 @@ void btrfs_reada_data_end(struct btrfs_reada_data *data)
 	if (!data->root)
 		return;
 	for (u32 i = 0; i < BTRFS_RUST_DATA_RANGES; i++)
-		put_encoded(&data->encoded[i]);
+		put_encoded(data->root, &data->encoded[i]);
 	for (u32 i = 0; i < BTRFS_RUST_DATA_INODES; i++)
 		put_inode(&data->inodes[i]);
 	kvfree(data->encoded);
@@ -230,6 +248,7 @@ static void read_pages(struct btrfs_reada_data *data, struct btrfs_reada_inode *
 	const pgoff_t count = DIV_ROUND_UP_ULL(end, PAGE_SIZE) - index;
 	/* put_file_data() goes on from the mark of the second window, not too far from the end. */
 	const pgoff_t second = is_cut ? min(max(ra_pages / 2, 1), count / 2) : 0;
+	const unsigned long nrpages = mapping->nrpages;
 
 	if (!ra_pages)
 		return;
@@ -243,6 +262,14 @@ static void read_pages(struct btrfs_reada_data *data, struct btrfs_reada_inode *
 		read_window(mapping, data->trigger, index + count - second, second);
 	held->start = min(held->start, (u64)index << PAGE_SHIFT);
 	held->nrpages = mapping->nrpages;
+	/* Unless other tasks read or free pages of it at the same time. */
+	if (held->nrpages > nrpages) {
+		const u64 bytes = (u64)(held->nrpages - nrpages) << PAGE_SHIFT;
+
+		held->unused += bytes;
+		btrfs_reada_submitted(data->root->fs_info, btrfs_root_id(data->root), held->ino,
+				      (u64)index << PAGE_SHIFT, bytes);
+	}
 }
 
 static void end_encoded(struct btrfs_bio *bbio)
@@ -290,12 +317,14 @@ static void read_encoded(struct btrfs_reada_data *data, const struct btrfs_rust_
 
 	if (!read)
 		return;
+	read->ino = range->ino;
+	read->offset = range->offset;
 	read->bytenr = range->bytenr;
 	read->len = range->disk_len;
 	read->last_reloc_trans = last_reloc_trans;
 	init_completion(&read->done);
 	refcount_set(&read->pending, 1);
-	put_encoded(encoded_slot(data, range->number));
+	put_encoded(data->root, encoded_slot(data, range->number));
 	*encoded_slot(data, range->number) = read;
 
 	while (done < read->len) {
@@ -315,6 +344,8 @@ static void read_encoded(struct btrfs_reada_data *data, const struct btrfs_rust_
 		}
 	}
 	btrfs_submit_bbio(bbio, 0);
+	btrfs_reada_submitted(data->root->fs_info, btrfs_root_id(data->root), read->ino,
+			      read->offset, read->len);
 	if (refcount_dec_and_test(&read->pending))
 		complete_all(&read->done);
 }
@@ -373,7 +404,7 @@ static u32 read_leaves(struct btrfs_reada_data *data, u64 bytenr)
 static void put_passed(struct btrfs_reada_data *data, u32 passed, u64 ino)
 {
 	for (; data->passed != passed; data->passed++)
-		put_encoded(encoded_slot(data, data->passed));
+		put_encoded(data->root, encoded_slot(data, data->passed));
 
 	while (data->inodes[data->first].ino && data->inodes[data->first].ino < ino) {
 		put_inode(&data->inodes[data->first]);
@@ -390,6 +421,7 @@ void btrfs_reada_data_at(struct btrfs_reada_data *data, const struct btrfs_key *
 	struct btrfs_rust_range range;
 	struct blk_plug plug;
 	u64 last_reloc_trans;
+	u64 bytes = 0;
 	u32 leaves = 0;
 	bool is_due;
 	u32 passed;
@@ -413,6 +445,7 @@ void btrfs_reada_data_at(struct btrfs_reada_data *data, const struct btrfs_key *
 		if (!btrfs_rust_data_range(&data->plan, i, &range))
 			break;
 		data->planned = range.number + 1;
+		bytes += range.is_encoded ? range.disk_len : range.len;
 		if (leaves < data->max_leaves && !fatal_signal_pending(current) &&
 		    !rwsem_is_contended(&fs_info->commit_root_sem))
 			leaves += read_leaves(data, range.bytenr);
@@ -420,6 +453,10 @@ void btrfs_reada_data_at(struct btrfs_reada_data *data, const struct btrfs_key *
 	blk_finish_plug(&plug);
 	up_read(&fs_info->commit_root_sem);
 
+	if (bytes) {
+		btrfs_reada_planned(data->root, key->objectid, bytes);
+		trace_btrfs_readahead_plan(data->root, key->objectid, bytes, batch.held);
+	}
 	for (u32 i = 0; i < batch.count; i++) {
 		if (btrfs_rust_data_range(&data->plan, i, &range))
 			hold_inode(data, &range);
@@ -464,6 +501,35 @@ void btrfs_reada_data_use(struct btrfs_reada_data *data, const struct inode *ino
 		*clean = true;
 		*start = min(*start, held->start);
 	}
+}
+
+/*
+ * Note that the send is about to wait for the folio of @inode at @start, and to use it up to @end at
+ * most.
+ */
+void btrfs_reada_data_use_folio(struct btrfs_reada_data *data, const struct inode *inode,
+				u64 start, u64 end)
+{
+	struct btrfs_reada_inode *held;
+	struct folio *folio;
+	u64 len;
+
+	if (!data->root)
+		return;
+	held = &data->inodes[data->first];
+	if (held->inode != inode || !held->unused || start < held->start)
+		return;
+	folio = filemap_get_folio(inode->i_mapping, start >> PAGE_SHIFT);
+	/* Gone already: it is counted as wasted in the end. */
+	if (IS_ERR(folio))
+		return;
+	start = round_down(start, PAGE_SIZE);
+	len = min3(round_up(end, PAGE_SIZE), folio_pos(folio) + folio_size(folio),
+		   start + held->unused) - start;
+	held->unused -= len;
+	btrfs_reada_used(data->root->fs_info, btrfs_root_id(data->root), held->ino, start, len,
+			 !folio_test_uptodate(folio));
+	folio_put(folio);
 }
 
 /*
@@ -547,19 +613,24 @@ int btrfs_reada_data_encoded(struct btrfs_reada_data *data, struct btrfs_inode *
 	for (u32 number = data->passed; number != data->planned; number++) {
 		struct btrfs_reada_encoded **slot = encoded_slot(data, number);
 		struct btrfs_reada_encoded *read = *slot;
+		bool has_to_wait;
 		int ret = -ENOENT;
 
 		if (!read || read->bytenr != bytenr || read->len != len)
 			continue;
+		has_to_wait = !completion_done(&read->done);
 		wait_for_completion_io(&read->done);
 		if (!read->status &&
 		    read->last_reloc_trans == READ_ONCE(data->root->fs_info->last_reloc_trans) &&
 		    is_intact(read, inode)) {
 			for (unsigned int i = 0; i < read->nr_pages; i++)
 				copy_highpage(pages[i], read->pages[i]);
+			read->is_used = true;
+			btrfs_reada_used(data->root->fs_info, btrfs_root_id(data->root), read->ino,
+					 read->offset, read->len, has_to_wait);
 			ret = 0;
 		}
-		put_encoded(slot);
+		put_encoded(data->root, slot);
 		return ret;
 	}
 	return -ENOENT;

@@ -51,6 +51,8 @@ void btrfs_reada_data_at(struct btrfs_reada_data *data, const struct btrfs_key *
 void btrfs_reada_data_skip(struct btrfs_reada_data *data, u64 ino);
 void btrfs_reada_data_use(struct btrfs_reada_data *data, const struct inode *inode, bool *clean,
 			  u64 *start);
+void btrfs_reada_data_use_folio(struct btrfs_reada_data *data, const struct inode *inode,
+				u64 start, u64 end);
 bool btrfs_reada_data_put_moved(struct btrfs_reada_data *data, const struct inode *inode,
 				struct folio *folio);
 int btrfs_reada_data_encoded(struct btrfs_reada_data *data, struct btrfs_inode *inode, u64 bytenr,
@@ -74,6 +76,11 @@ static inline void btrfs_reada_data_skip(struct btrfs_reada_data *data, u64 ino)
 
 static inline void btrfs_reada_data_use(struct btrfs_reada_data *data, const struct inode *inode,
 					bool *clean, u64 *start)
+{
+}
+
+static inline void btrfs_reada_data_use_folio(struct btrfs_reada_data *data,
+					      const struct inode *inode, u64 start, u64 end)
 {
 }
 

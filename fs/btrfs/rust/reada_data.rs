@@ -602,6 +602,7 @@ mod tests {
     const DISK: Disk = Disk {
         rotating: false,
         readahead: 4 << 10,
+        window_kb: 0,
         memory: 4 << 20,
         nodesize: 1 << 14,
     };

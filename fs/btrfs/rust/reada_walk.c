@@ -17,6 +17,7 @@
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/sched/signal.h>
+#include <trace/events/btrfs.h>
 #include "../accessors.h"
 #include "../btrfs_inode.h"
 #include "../ctree.h"
@@ -24,6 +25,7 @@
 #include "../extent_io.h"
 #include "../fs.h"
 #include "../volumes.h"
+#include "reada_stats.h"
 #include "reada_walk.h"
 
 /* What reada_walk.rs knows of the format. */
@@ -58,10 +60,25 @@ static bool reada_leaf(struct btrfs_root *root, const struct btrfs_rust_leaf *le
 	return true;
 }
 
-/* Start reading a leaf of @root; false if there was no memory. The caller holds commit_root_sem. */
+/*
+ * Start reading a leaf of @root that is no part of a batch; false if there was no memory. The
+ * caller holds commit_root_sem.
+ */
 bool btrfs_reada_leaf(struct btrfs_root *root, const struct btrfs_rust_leaf *leaf)
 {
+	btrfs_reada_planned(root, 0, root->fs_info->nodesize);
 	return reada_leaf(root, leaf, 0);
+}
+
+/* Note that a batch of leaves was planned. */
+static void count_batch(const struct btrfs_root *root, const struct btrfs_rust_batch *batch)
+{
+	const u64 bytes = (u64)batch->count << root->fs_info->nodesize_bits;
+
+	if (!bytes)
+		return;
+	btrfs_reada_planned(root, 0, bytes);
+	trace_btrfs_readahead_plan(root, 0, bytes, batch->held);
 }
 
 /*
@@ -134,14 +151,15 @@ struct btrfs_rust_disk btrfs_reada_disk(const struct btrfs_fs_info *fs_info)
 	return (struct btrfs_rust_disk) {
 		.readahead = fs_info->sb->s_bdi->ra_pages << (PAGE_SHIFT - 10),
 		.memory = usable_pages() << (PAGE_SHIFT - 10),
+		.window_kb = READ_ONCE(fs_info->reada.window_kb),
 		.nodesize = fs_info->nodesize,
 		.rotating = fs_info->fs_devices->rotating,
 	};
 }
 
 /*
- * Prepare the readahead of a walk from the first key on. Without memory for it, or with
- * CONFIG_BTRFS_RUST_VERIFY, which compares with upstream's readahead, there is none.
+ * Prepare the readahead of a walk from the first key on. Without memory for it, if it is switched
+ * off, or with CONFIG_BTRFS_RUST_VERIFY, which compares with upstream's readahead, there is none.
  */
 void btrfs_reada_walk_init(struct btrfs_reada_walk *walk, struct btrfs_root *left,
 			   struct btrfs_root *right)
@@ -149,7 +167,8 @@ void btrfs_reada_walk_init(struct btrfs_reada_walk *walk, struct btrfs_root *lef
 	const struct btrfs_rust_disk disk = btrfs_reada_disk(left->fs_info);
 
 	*walk = (struct btrfs_reada_walk){ .right = right };
-	if (IS_ENABLED(CONFIG_BTRFS_RUST_VERIFY) || !btrfs_rust_walk_init(&walk->plan, &disk))
+	if (IS_ENABLED(CONFIG_BTRFS_RUST_VERIFY) || !READ_ONCE(left->fs_info->reada.tree_enable) ||
+	    !btrfs_rust_walk_init(&walk->plan, &disk))
 		return;
 	INIT_WORK(&walk->work, submit_work);
 #ifdef CONFIG_BLK_CGROUP
@@ -242,6 +261,7 @@ static void read_batch(struct btrfs_reada_walk *walk, const struct btrfs_rust_ke
 	batch = btrfs_rust_walk_plan(&walk->plan, walk->left, walk->right, key,
 				     btrfs_reada_others(total, walk->held));
 	btrfs_reada_hold(total, &walk->held, batch.held);
+	count_batch(walk->left, &batch);
 	walk->count = batch.count;
 	walk->done = 0;
 	walk->ioprio = get_current_ioprio();
@@ -315,6 +335,7 @@ void btrfs_reada_fiemap_init(struct btrfs_reada_fiemap *fiemap, struct btrfs_ino
 
 	*fiemap = (struct btrfs_reada_fiemap){ .start = start, .end = end };
 	if (IS_ENABLED(CONFIG_BTRFS_RUST_VERIFY) || size < READA_FIEMAP_MIN_SIZE ||
+	    !READ_ONCE(fs_info->reada.tree_enable) ||
 	    !btrfs_rust_walk_init_listing(&fiemap->plan, &disk, &listing))
 		return;
 	fiemap->inode = inode;
@@ -436,6 +457,7 @@ void btrfs_reada_fiemap_at(struct btrfs_reada_fiemap *fiemap, u64 offset)
 		batch = btrfs_rust_walk_plan(&fiemap->plan, root, NULL, &position,
 					     btrfs_reada_others(total, fiemap->held));
 		btrfs_reada_hold(total, &fiemap->held, batch.held);
+		count_batch(root, &batch);
 		blk_start_plug(&plug);
 		for (done = 0; done < batch.count && !fatal_signal_pending(current); done++) {
 			struct btrfs_rust_leaf leaf;
@@ -449,7 +471,7 @@ void btrfs_reada_fiemap_at(struct btrfs_reada_fiemap *fiemap, u64 offset)
 					break;
 			}
 			if (!btrfs_rust_walk_leaf(&fiemap->plan, done, &leaf) ||
-			    !btrfs_reada_leaf(root, &leaf))
+			    !reada_leaf(root, &leaf, 0))
 				break;
 		}
 		blk_finish_plug(&plug);

@@ -747,6 +747,7 @@ mod tests {
     const DISK: Disk = Disk {
         rotating: false,
         readahead: 4 << 10,
+        window_kb: 0,
         memory: 4 << 20,
         nodesize: 1 << 14,
     };
@@ -773,6 +774,7 @@ mod tests {
             let disk = Disk {
                 rotating,
                 readahead: readahead << 10,
+                window_kb: 0,
                 memory: memory << 10,
                 nodesize: nodesize << 10,
             };

@@ -33,6 +33,8 @@ pub(crate) struct Disk {
     pub(crate) rotating: bool,
     /// The readahead that the administrator has set for the filesystem, in KiB; 0 is none.
     pub(crate) readahead: usize,
+    /// A bound that the administrator has set for the window of each reader, in KiB; 0 is none.
+    pub(crate) window_kb: u32,
     /// The memory that the reader may use, in KiB.
     pub(crate) memory: usize,
     /// The size of a node, in bytes.
@@ -45,6 +47,10 @@ impl Disk {
         let factor = if self.rotating { ROTATIONAL_FACTOR } else { 1 };
         let readahead = (self.readahead as u64).saturating_mul(factor);
         let kib = min(readahead, self.memory as u64 / MEMORY_SHARE);
+        let kib = match self.window_kb {
+            0 => kib,
+            bound => min(kib, u64::from(bound)),
+        };
         kib.saturating_mul(SZ_1K as u64).min(MAX_WINDOW)
     }
 
@@ -161,12 +167,38 @@ mod tests {
             let disk = Disk {
                 rotating,
                 readahead,
+                window_kb: 0,
                 memory: memory << 10,
                 nodesize: 1 << 14,
             };
             assert_eq!(disk.window(), window << 10);
             let batches = if rotating { 1 } else { 2 };
             assert_eq!(disk.max_batch() * batches, window << 10);
+        }
+    }
+
+    #[test]
+    fn windows_have_a_bound() {
+        // Rotational, readahead and bound in KiB, window in KiB.
+        let cases = [
+            (false, 4096, 0, 4096),
+            (false, 4096, 1, 1),
+            (false, 4096, 4095, 4095),
+            (false, 4096, 8192, 4096),
+            (false, 4096, u32::MAX, 4096),
+            (false, 0, 8192, 0),
+            (true, 4096, 8192, 8192),
+            (true, 4096, u32::MAX, 256 << 10),
+        ];
+        for (rotating, readahead, window_kb, window) in cases {
+            let disk = Disk {
+                rotating,
+                readahead,
+                window_kb,
+                memory: 1 << 30,
+                nodesize: 1 << 14,
+            };
+            assert_eq!(disk.window(), window << 10);
         }
     }
 
