@@ -130,6 +130,12 @@ def stats():
     return {name: int(number) for name, number in map(str.split, (sysfs() / "stats").read_text().splitlines())}
 
 
+def ahead():
+    """What was read ahead, and was neither used nor dropped yet, in KiB."""
+    now = stats()
+    return {kind: now[f"{kind}_submitted_kb"] - now[f"{kind}_used_kb"] - now[f"{kind}_wasted_kb"] for kind in ("tree", "data")}
+
+
 @contextlib.contextmanager
 def counted():
     """A dictionary that holds, once the block is left, by how much each counter has grown in it."""
@@ -159,10 +165,9 @@ def switches(device):
                 digest, *_ = guest.send(top / "small1", options=options)
             found["sends"].append({"settings": values, "options": options, "sha256": digest, "counted": sent})
         guest.drop_caches()
-        with counted() as ahead, stalled(top / "small1"):
-            ahead |= stats()
-        found["sends"][-1]["ahead"] = {kind: -sum(ahead[f"{kind}_{name}_kb"] * sign for name, sign in
-                                                 (("submitted", -1), ("used", 1), ("wasted", 1))) for kind in ("tree", "data")}
+        before = ahead()
+        with stalled(top / "small1"):
+            found["sends"][-1]["ahead"] = {kind: kib - before[kind] for kind, kib in ahead().items()}
     change(DEFAULTS)
     bad = {"tree_enable": ("2", "-1", "x", "1 1"), "data_enable": ("2", "-1", "x", "4294967297"), "window_kb": ("-1", "x", "4294967296")}
     found["accepted"] = [[name, value] for name in bad for value in bad[name] if not refused(sysfs() / name, value)]
