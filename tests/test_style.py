@@ -17,15 +17,17 @@ def test_patches_apply_to_every_supported_tree():
 
 def test_series_is_what_git_am_takes(tree, tmp_path):
     """The mailed series gives the same files as the overlay and the patches."""
+    paths = ("fs/btrfs", "include/trace/events/btrfs.h")
     output_of(SRC / "scripts/tree", "series")
     upstream = output_of(SRC / "scripts/tree", "fetch").strip()
-    output_of("cp", "-r", "--parents", "fs/btrfs", tmp_path, cwd=upstream)
+    output_of("cp", "-r", "--parents", *paths, tmp_path, cwd=upstream)
     git = ["git", "-C", tmp_path, "-c", "user.name=t", "-c", "user.email=t@localhost"]
     output_of(*git, "init", "-q")
     output_of(*git, "add", "-A")
     output_of(*git, "commit", "-q", "-m", "upstream")
     output_of(*git, "am", "-q", *sorted((BUILD / "series").iterdir()))
-    output_of("diff", "-r", tmp_path / "fs/btrfs", tree / "fs/btrfs")
+    for path in paths:
+        output_of("diff", "-r", tmp_path / path, tree / path)
 
 
 def test_rustfmt(tree):

@@ -37,7 +37,7 @@ struct btrfs_reada_inode {
 	u64 ino;
 	/* NULL if nothing is to be read of it. */
 	struct inode *inode;
-	/* Where what was read ahead begins, and what of it was not used yet, in bytes of whole pages. */
+	/* Where what was read ahead begins, and how much of it is unused; whole pages, in bytes. */
 	u64 start;
 	u64 unused;
 	/* Nothing of it was in the page cache before, and so much after it was read ahead. */
@@ -67,8 +67,8 @@ struct btrfs_reada_encoded {
 
 /*
  * Prepare the readahead of a send of @root that reads extents newer than the generation @known, and
- * compressed ones as they are on disk if @sends_encoded. Without memory for it, or if it is switched
- * off, there is none.
+ * compressed ones as they are on disk if @sends_encoded. There is none without memory for it, or if
+ * it is switched off.
  */
 void btrfs_reada_data_init(struct btrfs_reada_data *data, struct btrfs_root *root, u64 known,
 			   bool sends_encoded)
@@ -504,14 +504,14 @@ void btrfs_reada_data_use(struct btrfs_reada_data *data, const struct inode *ino
 }
 
 /*
- * Note that the send is about to wait for the folio of @inode at @start, and to use it up to @end at
- * most.
+ * Count the folio of @inode at @start as used, up to @end at most, before the send waits for it.
  */
 void btrfs_reada_data_use_folio(struct btrfs_reada_data *data, const struct inode *inode,
 				u64 start, u64 end)
 {
 	struct btrfs_reada_inode *held;
 	struct folio *folio;
+	u64 folio_end;
 	u64 len;
 
 	if (!data->root)
@@ -523,9 +523,9 @@ void btrfs_reada_data_use_folio(struct btrfs_reada_data *data, const struct inod
 	/* Gone already: it is counted as wasted in the end. */
 	if (IS_ERR(folio))
 		return;
+	folio_end = folio_pos(folio) + folio_size(folio);
 	start = round_down(start, PAGE_SIZE);
-	len = min3(round_up(end, PAGE_SIZE), folio_pos(folio) + folio_size(folio),
-		   start + held->unused) - start;
+	len = min3(round_up(end, PAGE_SIZE), folio_end, start + held->unused) - start;
 	held->unused -= len;
 	btrfs_reada_used(data->root->fs_info, btrfs_root_id(data->root), held->ino, start, len,
 			 !folio_test_uptodate(folio));

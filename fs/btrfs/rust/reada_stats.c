@@ -146,16 +146,23 @@ static ssize_t setting_store(struct kobject *kobj, struct kobj_attribute *a, con
 	return len;
 }
 
-#define READA_ATTR(_name, _max)						\
-	static struct reada_attribute _name##_attr = {			\
-		.attr = __ATTR(_name, 0644, setting_show, setting_store), \
-		.offset = offsetof(struct btrfs_reada_settings, _name),	\
-		.max = _max,						\
-	}
+static struct reada_attribute tree_enable_attr = {
+	.attr = __ATTR(tree_enable, 0644, setting_show, setting_store),
+	.offset = offsetof(struct btrfs_reada_settings, tree_enable),
+	.max = 1,
+};
 
-READA_ATTR(tree_enable, 1);
-READA_ATTR(data_enable, 1);
-READA_ATTR(window_kb, U32_MAX);
+static struct reada_attribute data_enable_attr = {
+	.attr = __ATTR(data_enable, 0644, setting_show, setting_store),
+	.offset = offsetof(struct btrfs_reada_settings, data_enable),
+	.max = 1,
+};
+
+static struct reada_attribute window_kb_attr = {
+	.attr = __ATTR(window_kb, 0644, setting_show, setting_store),
+	.offset = offsetof(struct btrfs_reada_settings, window_kb),
+	.max = U32_MAX,
+};
 
 static ssize_t stats_show(struct kobject *kobj, struct kobj_attribute *a, char *buf)
 {
