@@ -48,6 +48,7 @@ NO_LEAKS = re.compile("|".join((
     r"\(size 576\):\n.*\n.*\n +00 00 01 00 (00 ){12}")))
 MAP_FIXED = 16
 FIDEDUPERANGE = 0xC0189436
+FILE_DEDUPE_RANGE_DIFFERS = 1
 SYS_IOPRIO_SET = 251
 # struct file_dedupe_range with one target: source offset, length, number of targets; target, offset, bytes, status.
 DEDUPE = struct.Struct("=QQH6xqQQl4x")
@@ -823,9 +824,13 @@ def charge(device):
 def dedupe(source, target):
     """Let a file share the extents of another with the same content."""
     length = os.fstat(source.fileno()).st_size
-    arguments = bytearray(DEDUPE.pack(0, length, 1, target.fileno(), 0, 0, 0))
-    fcntl.ioctl(source, FIDEDUPERANGE, arguments)
-    *_, status = DEDUPE.unpack(arguments)
+    # The kernel takes a page for different if it is dropped from the cache meanwhile, as send does with what it has read.
+    for _ in range(5):
+        arguments = bytearray(DEDUPE.pack(0, length, 1, target.fileno(), 0, 0, 0))
+        fcntl.ioctl(source, FIDEDUPERANGE, arguments)
+        *_, status = DEDUPE.unpack(arguments)
+        if status != FILE_DEDUPE_RANGE_DIFFERS:
+            break
     if status:
         raise OSError(-status, "dedupe")
 
