@@ -3,7 +3,7 @@
 # The one entry point; `make help` lists the targets. Nothing here builds in the source tree: all that
 # is downloaded or built is in $(BUILD), `build` unless set.
 
-export BUILD CACHE KDIR TOOLCHAIN
+export BUILD CACHE KDIR SIGN_CERT SIGN_KEY TOOLCHAIN
 
 ENV := scripts/env
 PYTEST := python3 -m pytest -v --durations=10 -p no:cacheprovider
@@ -11,7 +11,7 @@ PYTEST := python3 -m pytest -v --durations=10 -p no:cacheprovider
 BOTH := -n 2 --dist
 UM := um-c um-rust um-verify
 
-.PHONY: help demo bench check check-debug matrix kernels kunit style apply series shell clean
+.PHONY: help demo module deb bench check check-debug check-stock matrix kernels kunit style apply series shell clean
 .DEFAULT_GOAL := help
 
 help:			## Show this list
@@ -22,6 +22,12 @@ help:			## Show this list
 demo:			## Run the jobs with the C and the Rust kernel and compare
 	@$(ENV) scripts/build um-c um-rust
 	@$(ENV) scripts/bench/run --kind comparison --device ram --rounds 6
+
+module:			## Build btrfs.ko for a kernel of Debian 13, the running one or RELEASE=
+	@$(ENV) scripts/module $(RELEASE)
+
+deb:			## Make a package of it
+	@$(ENV) scripts/package modules $(RELEASE)
 
 bench:			## Run all benchmarks on three kinds of disk (FULL=1: the seeds' sizes)
 	@$(ENV) scripts/build um-c um-rust um-c-debug um-rust-debug
@@ -35,6 +41,11 @@ check:			## Run the tests
 check-debug:		## Run tests in kernels with KASAN, kmemleak, lockdep and injected faults
 	@$(ENV) scripts/build $(UM) um-debug um-debug-verify x86_64-debug
 	@$(ENV) $(PYTEST) $(BOTH) load tests/test_debug.py tests/test_host.py
+
+check-stock:		## Run tests with the module in the stock kernel of Debian 13, and of the packages
+	@$(ENV) scripts/build um-c x86_64-module
+	@$(ENV) scripts/vm --probe-kvm x86_64-module
+	@$(ENV) $(PYTEST) tests/test_module.py
 
 matrix:			## Run KUnit and a send with other architectures, compilers and kernels; print a table
 	@$(ENV) scripts/build um-c x86_64-module

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: GPL-2.0
+"""btrfs.ko for a kernel of Debian 13 fits it, loads there and does what the kernel's own does; one that does not fit is refused."""
+
+import functools
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from conftest import BUILD, SRC, WORK, output_of
+from test_kernels import GUEST, image, result
+from test_scripts import module, refused
+
+pytestmark = pytest.mark.timeout(1800)
+
+
+@functools.cache
+def headers():
+    return Path(output_of(SRC / "scripts/tree", "headers").strip())
+
+
+@functools.cache
+def built():
+    """The module for that kernel, and the release."""
+    output_of(SRC / "scripts/module")
+    release = headers().name.removeprefix("linux-headers-")
+    return BUILD / "module" / release / "btrfs.ko", release
+
+
+def stock(which, *command):
+    """What a command prints in the stock kernel with a module, after what btrfs said when it was loaded."""
+    kernel = output_of(SRC / "scripts/tree", "kernel", built()[1]).strip()
+    return output_of(SRC / "scripts/vm", "--read-only", "--timeout", 1500, "--disk", image(16384), kernel, "--",
+                     SRC / "tests/guest_stock.sh", which, *command)
+
+
+def test_a_stock_kernel_loads_the_module_and_sends_the_same():
+    snaps = ("names2", "data1", "small1")
+    sends = f"mkdir /tmp/fs; mount -o ro /dev/vda /tmp/fs; for snap in {' '.join(snaps)}; do btrfs -q send /tmp/fs/$snap | sha256sum; done"
+    said = stock(built()[0], "bash", "-c", sends)
+    expected = result("um-c", "read", 16384)["sends"]
+    assert re.match(r"Btrfs loaded, .*, rust=0\.\d+\+g", said)
+    assert re.findall(r"^(\w{64})  -$", said, re.M) == [expected[f"{snap}-None"][0] for snap in snaps]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_a_stock_kernel_sends_and_maps_the_same_as_with_its_own_module():
+    found = {}
+    for which in (built()[0], "stock"):
+        output = WORK / f"module-{Path(which).name}.json"
+        said = stock(which, GUEST, "read", "/dev/vda", output)
+        assert ("rust=" in said) == (which != "stock")
+        found[which] = json.loads(output.read_text())
+        assert found[which]["kernel"] == built()[1] and len(found[which]["sends"]) == 27
+    assert found["stock"] == found[built()[0]]
+
+
+def test_modinfo_says_whose_it_is():
+    assert re.fullmatch(r"0\.\d+\+g[0-9a-f]{12}", output_of("modinfo", "-F", "rust", built()[0]).strip())
+
+
+def test_a_module_is_signed(tmp_path):
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.der"
+    output_of("openssl", "req", "-new", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=somebody/", "-outform", "DER",
+              "-keyout", key, "-out", certificate)
+    file, release = built()
+    copy = shutil.copy(file, tmp_path / "btrfs.ko")
+    script, objects = module("module"), BUILD / f"linux-{release[:3]}-{release}"
+    assert output_of("modinfo", "-F", "signer", copy) == ""
+    script.os.environ |= {"SIGN_KEY": str(key), "SIGN_CERT": str(certificate)}
+    try:
+        script.sign(copy, objects, headers())
+    finally:
+        del script.os.environ["SIGN_KEY"], script.os.environ["SIGN_CERT"]
+    assert output_of("modinfo", "-F", "signer", copy).strip() == "somebody"
+
+
+def test_what_does_not_fit_is_refused(tmp_path):
+    script, (file, release) = module("module"), built()
+    source = Path(output_of(SRC / "scripts/tree", "prepare").strip())
+
+    def message(call, *arguments):
+        with pytest.raises(script.Error) as error:
+            call(*arguments)
+        return str(error.value)
+
+    # Another release, and a symbol that is gone, or of another compiler.
+    script.check(file, headers(), source, release)
+    assert "is for" in message(script.check, file, headers(), source, "7.3.5+deb13-amd64")
+    symbols = (headers() / "Module.symvers").read_text()
+    for pattern, said in ((r".*\tsubmit_bio\t.*\n", ": submit_bio"), (r"(_RNv\w*Cs)\w{11}_(\w*)", "its Rust crates are others")):
+        (tmp_path / "Module.symvers").write_text(re.sub(pattern, r"\1Cs0123456789a_\2" if "Cs" in pattern else "", symbols))
+        assert said in message(script.check_symbols, file, tmp_path)
+    # A structure of the kernel's that is larger here.
+    code = tmp_path / "inode.c"
+    code.write_text("struct btrfs_fs_info { int a; } a; struct inode { char a[4096]; } b;")
+    output_of("gcc", "-g", "-c", "-o", tmp_path / "inode.o", code)
+    output_of("pahole", "-J", "--btf_base", headers() / "vmlinux", tmp_path / "inode.o")
+    assert "1 structures are not laid out as in the kernel: inode" in message(script.check_types, tmp_path / "inode.o", headers(), source)
+    # Kernels that it cannot be built for, or without the compilers.
+    config = (headers() / ".config").read_text()
+    for wrong, said in ((config.replace("CONFIG_RUST=y", "# CONFIG_RUST is not set"), "no Rust support"),
+                        (config.replace("# CONFIG_MODVERSIONS is not set", "CONFIG_MODVERSIONS=y"), "versioned symbols"),
+                        (config.replace("rustc 1.85.1", "rustc 1.97.1"), "settings differ")):
+        (tmp_path / ".config").write_text(wrong)
+        objects = BUILD / f"{source.name}-{release}"
+        assert said in message(lambda: (script.fits(tmp_path, source, release), script.check_configuration(tmp_path, objects, release)))
+    assert "cannot be had" in message(script.fits, headers(), source, release.replace(".4+", ".3+"))
+
+
+def test_releases_that_are_not_there_are_refused():
+    assert "is no kernel of Debian 13" in refused(SRC / "scripts/module", "6.12.1-arch1-1")
+    assert "is no kernel of Debian 13" in refused(SRC / "scripts/module", "6.12.9+deb13-amd64")
+    said = output_of("sh", "-c", f"{SRC}/scripts/module 7.3.0+deb13-amd64 2>&1 || true")
+    assert re.search(r"module: |tree: the archive has no linux-headers-7.3.0\+deb13-amd64 \(any more\), the newest is of", said)
+
+
+# What a Debian whose root is on btrfs says at boot, before it ends.
+BOOT = """#!/bin/sh
+mount -t proc proc /proc
+echo "on $(sed -n 's/^[^ ]* [/] //p' /proc/mounts | cut -d ' ' -f 1): $(dmesg | grep -o 'Btrfs loaded.*')"
+busybox poweroff -f
+"""
+
+
+@pytest.fixture
+def debian():
+    """A Debian 13 with a kernel of the archive and an initramfs, in a directory."""
+    release, root = built()[1], WORK / "debian"
+    shutil.rmtree(root, ignore_errors=True)
+    [line] = re.findall(r"^deb .*\b(?:trixie) main", Path("/etc/apt/sources.list").read_text(), re.M)
+    output_of("mmdebstrap", "--mode=root", "--variant=minbase", "--aptopt=Acquire::Check-Valid-Until \"false\"",
+              f"--include=btrfs-progs,busybox,initramfs-tools,lintian,linux-binary-{release},linux-modules-{release}",
+              "trixie", root, line, line.replace("trixie", "trixie-backports"))
+    # The package linux-image is what puts it there.
+    shutil.copy2(root / f"usr/lib/modules/{release}/vmlinuz", root / f"boot/vmlinuz-{release}")
+    (root / "boot.sh").write_text(BOOT)
+    (root / "boot.sh").chmod(0o755)
+    yield root
+    shutil.rmtree(root)
+
+
+def inside(root, command):
+    """Run a command in a root."""
+    return output_of("bwrap", "--bind", root, "/", "--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys", "--tmpfs", "/tmp",
+                     "--ro-bind", BUILD / "module", "/mnt", "--cap-add", "ALL", "sh", "-c", command)
+
+
+def boot(root, release):
+    """Boot a root from a disk with btrfs, by its own initramfs; returns what it says."""
+    disk = WORK / "debian.img"
+    disk.unlink(missing_ok=True)
+    with open(disk, "wb") as file:
+        file.truncate(3 << 30)
+    output_of("mkfs.btrfs", "-q", "--rootdir", root, disk)
+    said = output_of("timeout", "900", "qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "2G", "-smp", "2", "-nographic", "-no-reboot",
+                     "-kernel", root / f"boot/vmlinuz-{release}", "-initrd", root / f"boot/initrd.img-{release}",
+                     "-drive", f"file={disk},if=virtio,format=raw", "-append", "console=ttyS0 panic=-1 root=/dev/vda rw init=/boot.sh")
+    disk.unlink()
+    assert (found := re.search(r"^on (\w+): (Btrfs loaded.*?)\r?$", said, re.M)), said[-3000:]
+    return found.groups()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_a_package_is_in_use_after_the_next_boot_until_it_is_removed(debian):
+    """Of a machine with its root on btrfs: in the initramfs, so that the root is mounted with it."""
+    release = built()[1]
+    package = Path(output_of(SRC / "scripts/package", "modules", release).splitlines()[-1]).name
+    assert not re.search("^E:", inside(debian, f"lintian /mnt/{release}/{package} || true"), re.M)
+    inside(debian, f"update-initramfs -c -k {release}")
+    stock = boot(debian, release)
+    assert stock[0] == "btrfs" and "rust" not in stock[1]
+    inside(debian, f"apt-get install --yes /mnt/{release}/{package}")
+    assert re.search(r"updates/btrfs.ko", inside(debian, f"modinfo -k {release} -n btrfs"))
+    assert "rust=0." in boot(debian, release)[1]
+    inside(debian, f"apt-get remove --yes btrfs-rust-modules-{release}")
+    assert boot(debian, release) == stock
