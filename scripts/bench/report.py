@@ -23,6 +23,8 @@ from matplotlib import pyplot  # noqa: E402  (the backend comes first)
 # Rounds that a 95% interval of the median takes: all of five lie on one side of it in 6% of all cases.
 ENOUGH = 6
 
+DEVICES = {"ram": "no disk, in memory", "latency": "10 ms a read", "spindle": "7200 rpm, modelled"}
+
 # What the seeds changed and claimed: job, module parameter and its values before and after, the figure, and a remark.
 SEEDS = (
     ("000", "full send", "rust_reada", "none", "forward", "-10.2%, -14.2%", ""),
@@ -190,6 +192,34 @@ def plot_rounds(document, path):
     pyplot.close(figure)
 
 
+def plot_overview(document, path):
+    """For each job with nothing cached a dot per kind of disk, at the largest size: how many times faster Rust is, on a log axis."""
+    largest = {}
+    for series in sorted(complete(document, "comparison"), key=lambda series: series["size"]):
+        for job, state in jobs_of(series):
+            if state == "cold" and identical(series, job):
+                largest[job, series["device"]] = ratio(*(seconds(series, job, state, kernel) for kernel in ("C", "Rust")))
+    jobs, devices = ([*dict.fromkeys(key[number] for key in largest)] for number in (0, 1))
+    figure, axes = pyplot.subplots(figsize=(8, 1 + 0.3 * len(jobs)), layout="constrained")
+    for number, device in enumerate(devices):
+        rows = [row for row, job in enumerate(jobs) if (job, device) in largest]
+        medians, lows, highs = zip(*(largest[jobs[row], device] for row in rows))
+        errors = [[middle - low for middle, low in zip(medians, lows)], [high - middle for middle, high in zip(medians, highs)]]
+        axes.errorbar(medians, rows, xerr=errors, fmt="o", ms=6, color=f"C{number}", label=DEVICES.get(device, device))
+    axes.axvline(1, lw=0.8, color="k")
+    axes.set_xscale("log")
+    ticks = [1, 2, 5, 10, 20, 50, 100]
+    axes.set_xticks(ticks, [f"{tick}x" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_yticks(range(len(jobs)), jobs)
+    axes.invert_yaxis()
+    axes.grid(axis="x", lw=0.3)
+    axes.set_xlabel("time of the C kernel / time of the Rust kernel")
+    axes.legend(loc="lower right")
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
 def plot_sweep(document, path):
     """Time and memory against the window."""
     figure, (above, below) = pyplot.subplots(2, 1, figsize=(7, 6), sharex=True, layout="constrained")
@@ -266,6 +296,8 @@ def write(document, output):
                 shown.add_row(*row)
             console.print(shown)
     if next(complete(document, "comparison"), None):
+        plot_overview(document, output / "overview.png")
+        text.append("![Ratios with nothing cached](overview.png)\n")
         plot_rounds(document, output / "rounds.png")
         text.append("![Ratios by round](rounds.png)\n")
         if plot_sizes(document, output / "sizes.png"):
