@@ -35,7 +35,7 @@ def module(name):
 def upstream(tmp_path):
     """As much of a kernel tree as our files and patches need."""
     source = output_of(SRC / "scripts/tree", "fetch").strip()
-    output_of("cp", "-r", "--parents", "Makefile", "Kbuild", "fs/btrfs", tmp_path, cwd=source)
+    output_of("cp", "-r", "--parents", "Makefile", "Kbuild", "fs/btrfs", "include/trace/events/btrfs.h", tmp_path, cwd=source)
     return tmp_path
 
 
