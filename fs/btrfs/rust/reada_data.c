@@ -520,7 +520,7 @@ void btrfs_reada_data_use_folio(struct btrfs_reada_data *data, const struct inod
 	if (held->inode != inode || !held->unused || start < held->start)
 		return;
 	folio = filemap_get_folio(inode->i_mapping, start >> PAGE_SHIFT);
-	/* Gone already: it is counted as wasted in the end. */
+	/* Gone already. What the page cache then reads again counts as used. */
 	if (IS_ERR(folio))
 		return;
 	folio_end = folio_pos(folio) + folio_size(folio);
