@@ -11,13 +11,18 @@ import pytest
 
 from conftest import SRC, WORK, output_of
 
-# What scripts/env runs on a host, but for apt-get and what that installs.
-TOOLS = ("awk", "bash", "cat", "chmod", "cut", "df", "dirname", "flock", "grep", "id", "ls", "mkdir", "rm", "sh", "sha256sum", "tail", "tar",
+# What scripts/env runs on a host, but for df, apt-get and what that installs.
+TOOLS = ("awk", "bash", "cat", "chmod", "cut", "dirname", "flock", "grep", "id", "ls", "mkdir", "rm", "sh", "sha256sum", "tail", "tar",
          "touch")
 # Notes what it is asked for, and installs commands that fail.
 APT_GET = """#!/usr/bin/bash
 echo "$*" >>/host/apt-get.log
 [ "$1" = update ] || for command in bwrap mmdebstrap; do echo exit 1 >/host/bin/$command; chmod +x /host/bin/$command; done
+"""
+# The free space of the host is not that of the machine that runs the tests.
+DF = """#!/usr/bin/bash
+echo Avail
+cat /host/megabytes
 """
 NOBODY = 65534
 INSTALL = "install --yes --no-install-recommends bubblewrap mmdebstrap"
@@ -31,8 +36,10 @@ def host():
     (directory / "bin").mkdir(parents=True)
     for tool in TOOLS:
         (directory / "bin" / tool).symlink_to(Path(shutil.which(tool)).resolve())
-    (directory / "bin/apt-get").write_text(APT_GET)
-    (directory / "bin/apt-get").chmod(0o755)
+    for command, script in ("apt-get", APT_GET), ("df", DF):
+        (directory / "bin" / command).write_text(script)
+        (directory / "bin" / command).chmod(0o755)
+    (directory / "megabytes").write_text("20000\n")
     (directory / "subids").touch()
     yield directory
     shutil.rmtree(directory)
@@ -61,6 +68,9 @@ def test_root_has_what_is_missing_installed(host):
     asked = (host / "apt-get.log").read_text()
     assert asked.splitlines() == ["update", INSTALL]
     assert len(fails(on(host, 0))) == 2 and (host / "apt-get.log").read_text() == asked
+    (host / "megabytes").write_text("19999\n")
+    [said] = fails(on(host, 0))
+    assert said == "scripts/env: less than 20 GB free in /host/build/cache: free some, or set BUILD= and CACHE= to another disk"
 
 
 def test_an_ordinary_user_is_told_what_to_type(host):
