@@ -149,7 +149,7 @@ def refused(file, value):
     try:
         file.write_text(value)
     except OSError as error:
-        return error.errno == errno.EINVAL
+        return error.errno in (errno.EINVAL, errno.ERANGE)
     return False
 
 

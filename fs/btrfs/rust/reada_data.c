@@ -40,6 +40,8 @@ struct btrfs_reada_inode {
 	/* Where what was read ahead begins, and how much of it is unused; whole pages, in bytes. */
 	u64 start;
 	u64 unused;
+	/* What comes before this offset in the file was counted as used already, if it was. */
+	u64 counted;
 	/* Nothing of it was in the page cache before, and so much after it was read ahead. */
 	bool clean;
 	unsigned long nrpages;
@@ -120,17 +122,24 @@ static bool may_be_wrong(const struct btrfs_reada_inode *held)
 	return lacks_checksums(held) && held->last_reloc_trans != last_reloc_trans_of(held);
 }
 
+/* Count what is left of what was read ahead as read in vain. */
+static void count_unused(struct btrfs_reada_inode *held)
+{
+	const struct btrfs_root *root = BTRFS_I(held->inode)->root;
+
+	if (held->unused)
+		btrfs_reada_wasted(root->fs_info, btrfs_root_id(root), held->ino,
+				   max(held->start, held->counted), held->unused);
+	held->unused = 0;
+}
+
 /* Let go of an inode, without leaving in the page cache what nobody else has asked for. */
 static void put_inode(struct btrfs_reada_inode *held)
 {
 	if (held->inode) {
 		const bool is_unused = !held->is_open && is_clean(held);
-		const struct btrfs_root *root = BTRFS_I(held->inode)->root;
 
-		if (held->unused)
-			btrfs_reada_wasted(root->fs_info, btrfs_root_id(root), held->ino,
-					   held->start, held->unused);
-
+		count_unused(held);
 		/* What is still being read stays only if checksums tell what it will be. */
 		if (may_be_wrong(held) || (is_unused && lacks_checksums(held)))
 			invalidate_inode_pages2(held->inode->i_mapping);
@@ -505,14 +514,13 @@ void btrfs_reada_data_use(struct btrfs_reada_data *data, const struct inode *ino
 
 /*
  * Count the folio of @inode at @start as used, up to @end at most, before the send waits for it.
+ * A page counts once, also if the send comes to it again.
  */
 void btrfs_reada_data_use_folio(struct btrfs_reada_data *data, const struct inode *inode,
 				u64 start, u64 end)
 {
 	struct btrfs_reada_inode *held;
 	struct folio *folio;
-	u64 folio_end;
-	u64 len;
 
 	if (!data->root)
 		return;
@@ -523,12 +531,15 @@ void btrfs_reada_data_use_folio(struct btrfs_reada_data *data, const struct inod
 	/* Gone already. What the page cache then reads again counts as used. */
 	if (IS_ERR(folio))
 		return;
-	folio_end = folio_pos(folio) + folio_size(folio);
-	start = round_down(start, PAGE_SIZE);
-	len = min3(round_up(end, PAGE_SIZE), folio_end, start + held->unused) - start;
-	held->unused -= len;
-	btrfs_reada_used(data->root->fs_info, btrfs_root_id(data->root), held->ino, start, len,
-			 !folio_test_uptodate(folio));
+	start = max(round_down(start, PAGE_SIZE), held->counted);
+	end = min3(round_up(end, PAGE_SIZE), (u64)folio_next_pos(folio),
+		   start + held->unused);
+	if (start < end) {
+		held->unused -= end - start;
+		held->counted = end;
+		btrfs_reada_used(data->root->fs_info, btrfs_root_id(data->root), held->ino, start,
+				 end - start, !folio_test_uptodate(folio));
+	}
 	folio_put(folio);
 }
 
@@ -551,8 +562,11 @@ bool btrfs_reada_data_put_moved(struct btrfs_reada_data *data, const struct inod
 	folio_put(folio);
 	last_reloc_trans = last_reloc_trans_of(held);
 	/* Waits for what is still being read. What another reader has locked stays: try again. */
-	if (!invalidate_inode_pages2(inode->i_mapping))
+	if (!invalidate_inode_pages2(inode->i_mapping)) {
 		held->last_reloc_trans = last_reloc_trans;
+		count_unused(held);
+		held->start = U64_MAX;
+	}
 	cond_resched();
 	return true;
 }

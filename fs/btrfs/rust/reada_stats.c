@@ -139,8 +139,12 @@ static ssize_t setting_store(struct kobject *kobj, struct kobj_attribute *a, con
 {
 	struct reada_attribute *attr = container_of(a, struct reada_attribute, attr);
 	u32 value;
+	int ret;
 
-	if (kstrtou32(buf, 10, &value) || value > attr->max)
+	ret = kstrtou32(buf, 10, &value);
+	if (ret)
+		return ret;
+	if (value > attr->max)
 		return -EINVAL;
 	WRITE_ONCE(*to_setting(kobj, attr), value);
 	return len;
