@@ -11,7 +11,7 @@ PYTEST := python3 -m pytest -v --durations=10 -p no:cacheprovider
 BOTH := -n 2 --dist
 UM := um-c um-rust um-verify
 
-.PHONY: help demo module deb bench check check-debug check-stock matrix kernels kunit style apply series shell clean
+.PHONY: help demo module deb dkms-deb bench check check-debug check-stock matrix kernels kunit style apply series shell clean
 .DEFAULT_GOAL := help
 
 help:			## Show this list
@@ -28,6 +28,9 @@ module:			## Build btrfs.ko for a kernel of Debian 13, the running one or RELEAS
 
 deb:			## Make a package of it
 	@$(ENV) scripts/package modules $(RELEASE)
+
+dkms-deb:		## Make a package that builds the module for each kernel that is installed
+	@$(ENV) scripts/package dkms
 
 bench:			## Run all benchmarks on three kinds of disk (FULL=1: the seeds' sizes)
 	@$(ENV) scripts/build um-c um-rust um-c-debug um-rust-debug

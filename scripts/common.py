@@ -14,8 +14,6 @@ from pathlib import Path
 SRC = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("BUILD", SRC / "build"))
 CACHE = Path(os.environ.get("CACHE", BUILD / "cache"))
-# For make: Debian's ccache has a directory of compilers by their own names.
-WITH_CCACHE = {**os.environ, "PATH": f"/usr/lib/ccache:{os.environ['PATH']}"}
 # What a kernel says when it has found itself to be wrong.
 SPLAT = re.compile(r"WARNING:|BUG:|kernel BUG|Oops|Call Trace|general protection|possible recursive|rust_kernel: panicked"
                    r"|Kernel panic|BTRFS (critical|error)")
@@ -60,6 +58,11 @@ def kvm_works():
     """Whether scripts/vm --probe-kvm has seen KVM run a guest."""
     verdict = CACHE / "kvm"
     return verdict.exists() and verdict.read_text().strip() == "works"
+
+
+def with_ccache():
+    """The environment for make: Debian's ccache has a directory of compilers by their own names."""
+    return {**os.environ, "PATH": f"/usr/lib/ccache:{os.environ['PATH']}"}
 
 
 def need_space(where, gigabytes):

@@ -146,8 +146,13 @@ def debian():
 
 def inside(root, command):
     """Run a command in a root."""
-    return output_of("bwrap", "--bind", root, "/", "--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys", "--tmpfs", "/tmp",
-                     "--ro-bind", BUILD / "module", "/mnt", "--cap-add", "ALL", "sh", "-c", command)
+    return output_of("bwrap", "--bind", root, "/", "--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys", "--perms", "1777",
+                     "--tmpfs", "/tmp", "--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf", "--ro-bind", BUILD / "module", "/mnt",
+                     "--setenv", "DEBIAN_FRONTEND", "noninteractive", "--cap-add", "ALL", "sh", "-c", command)
+
+
+def no_lintian_errors(root, package):
+    return not re.search("^E:", inside(root, f"lintian {package} || true"), re.M)
 
 
 def boot(root, release):
@@ -170,13 +175,89 @@ def boot(root, release):
 def test_a_package_is_in_use_after_the_next_boot_until_it_is_removed(debian):
     """Of a machine with its root on btrfs: in the initramfs, so that the root is mounted with it."""
     release = built()[1]
-    package = Path(output_of(SRC / "scripts/package", "modules", release).splitlines()[-1]).name
-    assert not re.search("^E:", inside(debian, f"lintian /mnt/{release}/{package} || true"), re.M)
+    package = f"/mnt/{release}/" + Path(output_of(SRC / "scripts/package", "modules", release).splitlines()[-1]).name
+    assert no_lintian_errors(debian, package)
     inside(debian, f"update-initramfs -c -k {release}")
     stock = boot(debian, release)
     assert stock[0] == "btrfs" and "rust" not in stock[1]
-    inside(debian, f"apt-get install --yes /mnt/{release}/{package}")
+    inside(debian, f"apt-get install --yes {package}")
     assert re.search(r"updates/btrfs.ko", inside(debian, f"modinfo -k {release} -n btrfs"))
     assert "rust=0." in boot(debian, release)[1]
     inside(debian, f"apt-get remove --yes btrfs-rust-modules-{release}")
     assert boot(debian, release) == stock
+
+
+# Where DKMS puts a module, and what it does if it is to build one again.
+DKMS = "updates/dkms/btrfs.ko"
+AGAIN = "dkms remove --all btrfs-rust/{version} >/dev/null; dkms install btrfs-rust/{version} -k {release} 2>&1; echo ended with $?"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+def test_dkms_builds_the_module_for_the_kernels_that_it_can(debian):
+    """Of a machine with its root on btrfs; a kernel of another version keeps its own btrfs, and one that comes later gets ours."""
+    release = built()[1]
+    package = "/mnt/dkms/" + Path(output_of(SRC / "scripts/package", "dkms").splitlines()[-1]).name
+    version = re.search(r"_(.*)_all", package)[1]
+    assert no_lintian_errors(debian, package)
+    install = "apt-get install --yes --no-install-recommends"
+    # From Debian 13 itself: Linux 6.12.
+    inside(debian, f"apt-get update; {install} linux-image-amd64/trixie linux-headers-amd64/trixie linux-headers-{release}")
+    other = next(path.name for path in (debian / "usr/lib/modules").iterdir() if path.name.startswith("6.12."))
+    inside(debian, f"update-initramfs -c -k {release}")
+    stock, theirs = boot(debian, release), boot(debian, other)
+    assert "rust" not in stock[1] + theirs[1]
+
+    def in_use(kernel):
+        """The btrfs that modprobe takes for a kernel, whose own is where it was in any case."""
+        assert (debian / f"usr/lib/modules/{kernel}/kernel/fs/btrfs/btrfs.ko.xz").exists()
+        return inside(debian, f"modinfo -k {kernel} -n btrfs")
+
+    said = inside(debian, f"{install} {package}")
+    assert DKMS in in_use(release) and DKMS not in in_use(other), said
+    assert inside(debian, f"modinfo -k {release} -F rust btrfs").strip() == version
+    assert f"rust={version}" in boot(debian, release)[1]
+    assert boot(debian, other) == theirs
+    later = release.replace("-amd64", "-cloud-amd64")
+    said = inside(debian, f"{install} --target-release trixie-backports linux-image-{later} linux-headers-{later}")
+    assert DKMS in in_use(later), said
+    assert f"rust={version}" in boot(debian, later)[1]
+
+    # A build that fails says why in its log, and leaves nothing else behind; one without its source is not begun.
+    again = AGAIN.format(version=version, release=release)
+    inside(debian, "mv /usr/bin/bindgen /usr/bin/bindgen.away")
+    said = inside(debian, again)
+    work = debian / f"var/lib/dkms/btrfs-rust/{version}/build"
+    assert "ended with 77" in said and re.search(r"^module: no Rust toolchain that Linux can use", (work / "make.log").read_text(), re.M)
+    assert {path.suffix for path in (work / "build").iterdir()} == {".log"}
+    assert DKMS not in in_use(release) and boot(debian, release) == stock
+    inside(debian, "mv /usr/bin/bindgen.away /usr/bin/bindgen; dpkg --remove --force-depends linux-source-7.3")
+    assert "ended with 77" in inside(debian, again)
+    # When it comes back, the trigger has the module built.
+    inside(debian, f"{install} linux-source-7.3")
+    assert DKMS in in_use(release) and DKMS in in_use(later) and DKMS not in in_use(other)
+
+    inside(debian, "apt-get remove --yes btrfs-rust-dkms")
+    assert boot(debian, release) == stock
+
+
+def test_dkms_skips_what_secure_boot_would_not_load(tmp_path, monkeypatch):
+    script, mokutil = module("module"), tmp_path / "mokutil"
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(script, "SECURE_BOOT", tmp_path / "variable")
+    mokutil.write_text("#!/bin/sh\necho $2 is not enrolled\n")
+    mokutil.chmod(0o755)
+    for value in (None, b"\6\0\0\0\0"):
+        if value:
+            script.SECURE_BOOT.write_bytes(value)
+        script.check_key()
+    script.SECURE_BOOT.write_bytes(b"\6\0\0\0\1")
+    with pytest.raises(script.Error, match="mokutil --import /var/lib/dkms/mok.pub"):
+        script.check_key()
+    mokutil.write_text("#!/bin/sh\necho $2 is already enrolled\n")
+    script.check_key()
+
+
+def test_installed_packages_that_are_missing_skip_the_kernel(tmp_path):
+    done = subprocess.run([SRC / "scripts/module", "--installed", "7.3.99+deb13-amd64"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (77, "module: linux-headers-7.3.99+deb13-amd64 is not installed\n")
