@@ -127,6 +127,9 @@ busybox poweroff -f
 """
 
 
+SECURE_BOOT = module("module").SECURE_BOOT
+
+
 @pytest.fixture
 def debian():
     """A Debian 13 with a kernel of the archive and an initramfs, in a directory."""
@@ -144,11 +147,11 @@ def debian():
     shutil.rmtree(root)
 
 
-def inside(root, command):
-    """Run a command in a root."""
+def inside(root, command, *options):
+    """Run a command in a root, with more `options` of bwrap."""
     return output_of("bwrap", "--bind", root, "/", "--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys", "--perms", "1777",
                      "--tmpfs", "/tmp", "--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf", "--ro-bind", BUILD / "module", "/mnt",
-                     "--setenv", "DEBIAN_FRONTEND", "noninteractive", "--cap-add", "ALL", "sh", "-c", command)
+                     "--setenv", "DEBIAN_FRONTEND", "noninteractive", "--cap-add", "ALL", *options, "sh", "-c", command)
 
 
 def no_lintian_errors(root, package):
@@ -180,6 +183,10 @@ def test_a_package_is_in_use_after_the_next_boot_until_it_is_removed(debian):
     inside(debian, f"update-initramfs -c -k {release}")
     stock = boot(debian, release)
     assert stock[0] == "btrfs" and "rust" not in stock[1]
+    variable = WORK / "secure-boot"
+    variable.write_bytes(b"\6\0\0\0\1")
+    said = inside(debian, f"apt-get install --yes {package} 2>&1 || true", "--tmpfs", "/sys", "--ro-bind", variable, SECURE_BOOT)
+    assert "Secure Boot is on" in said and not (debian / f"usr/lib/modules/{release}/updates").exists()
     inside(debian, f"apt-get install --yes {package}")
     assert re.search(r"updates/btrfs.ko", inside(debian, f"modinfo -k {release} -n btrfs"))
     assert "rust=0." in boot(debian, release)[1]
