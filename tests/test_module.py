@@ -265,6 +265,6 @@ def test_dkms_skips_what_secure_boot_would_not_load(tmp_path, monkeypatch):
     script.check_key()
 
 
-def test_installed_packages_that_are_missing_skip_the_kernel(tmp_path):
+def test_installed_packages_that_are_missing_skip_the_kernel():
     done = subprocess.run([SRC / "scripts/module", "--installed", "7.3.99+deb13-amd64"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (77, "module: linux-headers-7.3.99+deb13-amd64 is not installed\n")
