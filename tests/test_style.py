@@ -31,8 +31,7 @@ def test_series_is_what_git_am_takes(tree, tmp_path):
 
 
 def test_rustfmt(tree):
-    output_of("rustfmt", "--check", "--edition", "2021", "--config-path", tree / ".rustfmt.toml", RUST / "btrfs_rust.rs",
-              *(file for file in RUST.glob("*.rs")))
+    output_of("rustfmt", "--check", "--edition", "2021", "--config-path", tree / ".rustfmt.toml", *RUST.rglob("*.rs"))
 
 
 def checkpatch(tree, *args):
@@ -55,7 +54,8 @@ def test_checkpatch_of_c(tree, file):
 
 
 def test_only_ffi_has_unsafe_code():
-    assert [file.name for file in RUST.glob("*.rs") if "unsafe" in file.read_text()] == ["ffi.rs"]
+    found = {file.relative_to(RUST).parts[0] for file in RUST.rglob("*.rs") if "unsafe" in file.read_text()}
+    assert found == {"ffi.rs", "ffi"}
 
 
 def test_every_file_names_its_licence():
@@ -71,3 +71,12 @@ def test_nothing_is_both_in_the_overlay_and_patched(tree):
     assert "fs/btrfs/ctree.h" not in patched
     ours = (SRC / "fs/btrfs/Kconfig").read_text().split("\n", 2)[2]
     assert (tree / "fs/btrfs/Kconfig").read_text().endswith("say N.\n\n" + ours)
+
+
+def test_files_and_functions_are_short():
+    functions = {".rs": r"^( *)(?:[\w() ]+ )?(?:extern .C. )?fn \w+[^;]*?\{$.*?^\1\}$", ".c": r"^()[\w *]+\([^;{]*?\)\n\{$.*?^\}$"}
+    for file in (path for path in RUST.rglob("*") if path.is_file()):
+        text = file.read_text()
+        assert file.name == "tests.rs" or text.count("\n") <= 400, file
+        for found in re.finditer(functions.get(file.suffix, "$^"), text, re.M | re.S):
+            assert found[0].count("\n") < 42, found[0].splitlines()[0]

@@ -39,11 +39,18 @@ void btrfs_rust_reada_for_search(const struct extent_buffer *node, int slot, u8 
 void btrfs_rust_reada_for_move_down(const struct extent_buffer *node, int slot, u64 min_gen,
 				    struct btrfs_rust_reada *selected);
 
-/* A key of a tree. */
+/* A key of a tree, as struct btrfs_key. */
 struct btrfs_rust_key {
 	u64 objectid;
-	u64 offset;
 	u8 type;
+	u64 offset;
+};
+
+/* The pointer of a node to a child, as struct btrfs_key_ptr. */
+struct btrfs_rust_key_ptr {
+	struct btrfs_rust_key key;
+	u64 blockptr;
+	u64 generation;
 };
 
 /* What limits the readahead of a filesystem; in KiB, but for the node size. */
@@ -55,68 +62,76 @@ struct btrfs_rust_disk {
 	bool rotating;
 };
 
-/* A leaf to read ahead, of the first or the second tree: 0 or 1. */
-struct btrfs_rust_leaf {
-	struct btrfs_rust_key key;
-	u64 blockptr;
-	u64 generation;
-	u8 tree;
-};
-
-/* Who asks for fewer extents at a time gets nothing read ahead but for these. */
-#define BTRFS_RUST_LISTING			32
-
-/* The file extents in a range of keys, of which @wanted are asked for; @is_first if none were. */
-struct btrfs_rust_listing {
-	struct btrfs_rust_key start;
-	struct btrfs_rust_key end;
-	u32 wanted;
-	bool is_first;
-};
-
-/* window.rs: the most bytes that one reader reads ahead. */
-u64 btrfs_rust_window(const struct btrfs_rust_disk *disk);
-
 /* The other readers of a filesystem, and the bytes that they have read ahead and not used. */
 struct btrfs_rust_others {
 	u64 held;
 	u32 count;
 };
 
-/* A batch that was planned, and the bytes that its reader holds then and has not used. */
-struct btrfs_rust_batch {
-	u64 held;
+/* window.rs: the most bytes that one reader reads ahead. */
+u64 btrfs_rust_window(const struct btrfs_rust_disk *disk);
+
+/* A leaf to read ahead, of the first or the second tree: 0 or 1. */
+struct btrfs_rust_leaf {
+	struct btrfs_rust_key_ptr ptr;
+	u8 tree;
+};
+
+/*
+ * The leaves of a batch to submit next, in this order. The rest of the batch follows them in
+ * memory, which is valid until the next plan.
+ */
+struct btrfs_rust_leaves {
+	const struct btrfs_rust_leaf *leaves;
 	u32 count;
+	/* The number of leaves of the batch, and the bytes held with it. */
+	u32 planned;
+	u64 held;
 };
 
-/* The state of reada_walk.rs. */
-struct btrfs_rust_walk {
-	u64 state[32];
+/* A fiemap call for fewer extents gets nothing read ahead but for these. */
+#define BTRFS_RUST_SERIES_EXTENTS		32
+
+/* The file extents of a fiemap call, which asks for @wanted; @is_first if it starts at offset 0. */
+struct btrfs_rust_file_extents {
+	struct btrfs_rust_key start;
+	struct btrfs_rust_key end;
+	u32 wanted;
+	bool is_first;
 };
 
-/* The leaf that was looked up last in a tree, see reada_walk.rs; all zeroes is none. */
-struct btrfs_rust_located {
+/* The state of leaf_reada.rs. */
+struct btrfs_rust_leaf_reada {
+	u64 state[44];
+};
+
+/* The leaf of the last lookup in a tree, see tree.rs; all zeroes is none. */
+struct btrfs_rust_last_leaf {
 	u64 state[6];
 };
 
-/* reada_walk.rs */
-bool btrfs_rust_walk_init(struct btrfs_rust_walk *walk, const struct btrfs_rust_disk *disk);
-void btrfs_rust_walk_destroy(struct btrfs_rust_walk *walk);
-bool btrfs_rust_walk_is_due(const struct btrfs_rust_walk *walk, const struct btrfs_rust_key *key);
-struct btrfs_rust_batch btrfs_rust_walk_plan(struct btrfs_rust_walk *walk, struct btrfs_root *left,
-					     struct btrfs_root *right,
-					     const struct btrfs_rust_key *key,
-					     struct btrfs_rust_others others);
-bool btrfs_rust_walk_leaf(const struct btrfs_rust_walk *walk, u32 index,
-			  struct btrfs_rust_leaf *leaf);
-u64 btrfs_rust_walk_last(const struct btrfs_rust_walk *walk);
-void btrfs_rust_walk_restart(struct btrfs_rust_walk *walk, const struct btrfs_rust_key *key);
-bool btrfs_rust_walk_init_listing(struct btrfs_rust_walk *walk, const struct btrfs_rust_disk *disk,
-				  const struct btrfs_rust_listing *listing);
-bool btrfs_rust_locate(struct btrfs_rust_located *located, struct btrfs_root *root,
-		       const struct btrfs_rust_key *key, struct btrfs_rust_leaf *leaf);
+/* leaf_reada.rs */
+bool btrfs_rust_leaf_reada_init(struct btrfs_rust_leaf_reada *reada,
+				const struct btrfs_rust_disk *disk);
+bool btrfs_rust_leaf_reada_init_extents(struct btrfs_rust_leaf_reada *reada,
+					const struct btrfs_rust_disk *disk,
+					const struct btrfs_rust_file_extents *extents);
+void btrfs_rust_leaf_reada_destroy(struct btrfs_rust_leaf_reada *reada);
+bool btrfs_rust_leaf_reada_advance(struct btrfs_rust_leaf_reada *reada,
+				   const struct btrfs_root *root,
+				   const struct btrfs_rust_key *key);
+struct btrfs_rust_leaves btrfs_rust_leaf_reada_plan(struct btrfs_rust_leaf_reada *reada,
+						    struct btrfs_root *left,
+						    struct btrfs_root *right,
+						    struct btrfs_rust_others others);
+struct btrfs_rust_leaves btrfs_rust_leaf_reada_report(struct btrfs_rust_leaf_reada *reada,
+						      u32 submitted, bool is_dropped);
 
-/* An extent of a file, see reada_data.rs; without data on disk, @bytenr is 0. */
+/* tree.rs */
+bool btrfs_rust_find_leaf(struct btrfs_rust_last_leaf *last, struct btrfs_root *root,
+			  const struct btrfs_rust_key *key, struct btrfs_rust_leaf *leaf);
+
+/* A file extent, see data_reada.rs; without data on disk, @bytenr is 0. */
 struct btrfs_rust_extent {
 	u64 bytenr;
 	u64 disk_len;
@@ -126,41 +141,56 @@ struct btrfs_rust_extent {
 	bool is_compressed;
 };
 
-/* No more inodes are held, and no more ranges read ahead. */
+/* The most inodes to hold, and the most ranges ahead of a send. */
 #define BTRFS_RUST_DATA_INODES			256
 #define BTRFS_RUST_DATA_RANGES			2048
 
-/* A range of a file to read ahead; see reada_data.rs. */
-struct btrfs_rust_range {
+/* A range of a file to read ahead; see data_reada/queue.rs. */
+struct btrfs_rust_file_range {
 	u64 ino;
 	u64 offset;
 	u64 len;
 	u64 bytenr;
 	u64 disk_len;
-	u32 place;
+	u32 slot;
 	u32 number;
 	bool is_encoded;
 	bool is_cut;
 };
 
-/* The state of reada_data.rs. */
-struct btrfs_rust_data {
-	u64 state[40];
+/* The position of a send: the number of ranges passed, and whether it wants the next batch. */
+struct btrfs_rust_data_position {
+	u32 passed;
+	bool is_due;
 };
 
-/* reada_data.rs */
-bool btrfs_rust_data_init(struct btrfs_rust_data *data, const struct btrfs_rust_disk *disk,
-			  u64 known, bool sends_encoded);
-void btrfs_rust_data_destroy(struct btrfs_rust_data *data);
-bool btrfs_rust_data_is_due(struct btrfs_rust_data *data, const struct btrfs_rust_key *key,
-			    bool has_read, u32 *passed);
-void btrfs_rust_data_shrink(struct btrfs_rust_data *data);
-struct btrfs_rust_batch btrfs_rust_data_plan(struct btrfs_rust_data *data, struct btrfs_root *root,
-					     const struct btrfs_rust_key *key,
-					     struct btrfs_rust_others others);
-bool btrfs_rust_data_range(const struct btrfs_rust_data *data, u32 index,
-			   struct btrfs_rust_range *range);
-u32 btrfs_rust_data_ordered(const struct btrfs_rust_data *data, u32 index);
+/* A batch of ranges, in the order of the send; they stay valid until the next position. */
+struct btrfs_rust_file_ranges {
+	const struct btrfs_rust_file_range *ranges;
+	/* Their numbers in the order of submission. */
+	const u32 *order;
+	u32 count;
+	/* The bytes ahead of the send. */
+	u64 held;
+};
+
+/* The state of data_reada.rs. */
+struct btrfs_rust_data_reada {
+	u64 state[44];
+};
+
+/* data_reada.rs */
+bool btrfs_rust_data_reada_init(struct btrfs_rust_data_reada *reada,
+				const struct btrfs_rust_disk *disk, u64 min_gen,
+				bool sends_encoded);
+void btrfs_rust_data_reada_destroy(struct btrfs_rust_data_reada *reada);
+struct btrfs_rust_data_position
+btrfs_rust_data_reada_advance(struct btrfs_rust_data_reada *reada,
+			      const struct btrfs_rust_key *key, bool has_read);
+struct btrfs_rust_file_ranges btrfs_rust_data_reada_plan(struct btrfs_rust_data_reada *reada,
+							 struct btrfs_root *root,
+							 struct btrfs_rust_others others);
+void btrfs_rust_data_reada_report_evicted(struct btrfs_rust_data_reada *reada);
 
 /* The state of share_cache.rs; all zeroes is an empty cache. */
 struct btrfs_rust_share_cache {
@@ -222,15 +252,15 @@ bool btrfs_rust_dir_utimes_next_to_flush(const struct btrfs_rust_dir_utimes *uti
 					 struct btrfs_rust_dir *dir);
 void btrfs_rust_dir_utimes_remove(struct btrfs_rust_dir_utimes *utimes, struct btrfs_rust_dir dir);
 
-/* debug.c: what its module parameters say. */
-struct btrfs_rust_ablation {
+/* debug.c: its module parameters. */
+struct btrfs_rust_tunables {
 	u8 reada;
 	bool share_cache;
 	bool utimes_cache;
 };
 
 #ifdef CONFIG_BTRFS_DEBUG
-struct btrfs_rust_ablation btrfs_rust_ablation(void);
+struct btrfs_rust_tunables btrfs_rust_tunables(void);
 #endif
 
 #ifdef CONFIG_BTRFS_RUST_KUNIT_BENCH
@@ -245,10 +275,12 @@ void btrfs_rust_readahead(struct extent_buffer *node, const struct btrfs_rust_re
 u32 btrfs_rust_node_level(const struct extent_buffer *node);
 u32 btrfs_rust_node_size(const struct extent_buffer *node);
 u32 btrfs_rust_node_nritems(const struct extent_buffer *node);
-u64 btrfs_rust_node_blockptr(const struct extent_buffer *node, u32 slot);
-u64 btrfs_rust_node_generation(const struct extent_buffer *node, u32 slot);
-struct btrfs_rust_key btrfs_rust_node_key(const struct extent_buffer *node, u32 slot);
+void btrfs_rust_node_ptrs(const struct extent_buffer *node, u32 slot,
+			  struct btrfs_rust_key_ptr *ptrs, size_t count);
+bool btrfs_rust_node_search(const struct extent_buffer *node, const struct btrfs_rust_key *key,
+			    u32 *slot);
 bool btrfs_rust_is_cached(const struct extent_buffer *node, u64 bytenr);
+bool btrfs_rust_is_evicted(const struct btrfs_root *root, u64 bytenr);
 struct extent_buffer *btrfs_rust_commit_root(struct btrfs_root *root);
 struct extent_buffer *btrfs_rust_read_child(struct extent_buffer *node, u32 slot);
 void btrfs_rust_readahead_child(struct extent_buffer *node, u32 slot);

@@ -2,13 +2,15 @@
 
 //! The parts of btrfs that are written in Rust.
 
+mod data_reada;
 mod ffi;
+mod hash;
+mod leaf_reada;
 mod lru;
 #[cfg(CONFIG_BTRFS_RUST_KUNIT_TEST)]
 mod random;
 mod reada;
-mod reada_data;
-mod reada_walk;
 mod send_utimes;
 mod share_cache;
+mod tree;
 mod window;

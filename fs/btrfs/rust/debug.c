@@ -71,11 +71,11 @@ void btrfs_counters_exit(void)
 #ifdef CONFIG_BTRFS_RUST
 
 /*
- * Ablation: module parameters that take the parts out one by one, to measure what each is worth.
+ * Tunables: module parameters that take the parts out one by one, to measure what each is worth.
  * Without the utimes cache, streams have more commands; otherwise nothing changes but the time.
  * CONFIG_BTRFS_RUST_VERIFY reports that they change what Rust does.
  */
-static struct btrfs_rust_ablation ablation = {
+static struct btrfs_rust_tunables tunables = {
 	.reada = BTRFS_RUST_READA_FORWARD_ALWAYS,
 	.share_cache = true,
 	.utimes_cache = true,
@@ -94,14 +94,14 @@ static int set_reada(const char *value, const struct kernel_param *param)
 
 	if (found < 0)
 		return found;
-	WRITE_ONCE(ablation.reada, reada_modes[found]);
+	WRITE_ONCE(tunables.reada, reada_modes[found]);
 	return 0;
 }
 
 static int get_reada(char *buffer, const struct kernel_param *param)
 {
 	for (int i = 0; i < ARRAY_SIZE(reada_modes); i++) {
-		if (reada_modes[i] == READ_ONCE(ablation.reada))
+		if (reada_modes[i] == READ_ONCE(tunables.reada))
 			return sysfs_emit(buffer, "%s\n", reada_names[i]);
 	}
 	return -EINVAL;
@@ -115,18 +115,18 @@ static const struct kernel_param_ops reada_ops = {
 module_param_cb(rust_reada, &reada_ops, NULL, 0644);
 MODULE_PARM_DESC(rust_reada, "Readahead of searches for all leaves: none, forward or always (default)");
 
-module_param_named(rust_share_cache, ablation.share_cache, bool, 0644);
+module_param_named(rust_share_cache, tunables.share_cache, bool, 0644);
 MODULE_PARM_DESC(rust_share_cache, "Whether fiemap remembers what is shared (default on)");
 
-module_param_named(rust_utimes_cache, ablation.utimes_cache, bool, 0644);
+module_param_named(rust_utimes_cache, tunables.utimes_cache, bool, 0644);
 MODULE_PARM_DESC(rust_utimes_cache, "Whether send remembers directories (default on)");
 
-struct btrfs_rust_ablation btrfs_rust_ablation(void)
+struct btrfs_rust_tunables btrfs_rust_tunables(void)
 {
-	return (struct btrfs_rust_ablation){
-		.reada = READ_ONCE(ablation.reada),
-		.share_cache = READ_ONCE(ablation.share_cache),
-		.utimes_cache = READ_ONCE(ablation.utimes_cache),
+	return (struct btrfs_rust_tunables){
+		.reada = READ_ONCE(tunables.reada),
+		.share_cache = READ_ONCE(tunables.share_cache),
+		.utimes_cache = READ_ONCE(tunables.utimes_cache),
 	};
 }
 

@@ -27,7 +27,7 @@ static inline void btrfs_debug_use(struct extent_buffer *eb) { }
 static inline void btrfs_count_search(const struct btrfs_root *root) { }
 #endif
 
-/* @eb of the tree @root_id is about to be read ahead, for reada_walk.c if @is_planned. */
+/* @eb of the tree @root_id is about to be read ahead, for leaf_reada.c if @is_planned. */
 static inline void btrfs_count_readahead(struct extent_buffer *eb, u64 root_id, bool is_planned)
 {
 #ifdef CONFIG_BTRFS_RUST

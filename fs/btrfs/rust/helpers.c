@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 /*
- * What Rust calls of btrfs: out-of-line versions of its inline helpers.
+ * Out-of-line versions of inline functions of btrfs, for Rust.
  */
 
 #include <linux/err.h>
@@ -18,9 +18,9 @@ static_assert(BTRFS_RUST_READA_NONE == READA_NONE);
 static_assert(BTRFS_RUST_READA_BACK == READA_BACK);
 static_assert(BTRFS_RUST_READA_FORWARD == READA_FORWARD);
 static_assert(BTRFS_RUST_READA_FORWARD_ALWAYS == READA_FORWARD_ALWAYS);
-/* What share_cache.rs and reada_walk.rs know of the format. */
+/* Used in share_cache.rs and tree.rs. */
 static_assert(BTRFS_MAX_LEVEL == 8);
-/* What tree_move_down() reads ahead of the smallest nodes. */
+/* The readahead of tree_move_down() for the smallest nodes. */
 static_assert(SZ_128K / BTRFS_MIN_BLOCKSIZE <= BTRFS_RUST_READA_MAX);
 
 /* Rust promises to read no child that a node has no room for, whatever nritems says. */
@@ -44,23 +44,40 @@ u32 btrfs_rust_node_nritems(const struct extent_buffer *node)
 	return btrfs_header_nritems(node);
 }
 
-u64 btrfs_rust_node_blockptr(const struct extent_buffer *node, u32 slot)
+/* Copy up to @count pointers from @slot on. */
+void btrfs_rust_node_ptrs(const struct extent_buffer *node, u32 slot,
+			  struct btrfs_rust_key_ptr *ptrs, size_t count)
 {
-	return slot_is_valid(node, slot) ? btrfs_node_blockptr(node, slot) : 0;
+	const u32 end = min(btrfs_header_nritems(node), BTRFS_NODEPTRS_PER_BLOCK(node->fs_info));
+
+	for (; count && slot < end; slot++, ptrs++, count--) {
+		struct btrfs_key_ptr ptr;
+
+		read_extent_buffer(node, &ptr, btrfs_node_key_ptr_offset(node, slot), sizeof(ptr));
+		*ptrs = (struct btrfs_rust_key_ptr){
+			.key.objectid = btrfs_disk_key_objectid(&ptr.key),
+			.key.type = btrfs_disk_key_type(&ptr.key),
+			.key.offset = btrfs_disk_key_offset(&ptr.key),
+			.blockptr = btrfs_stack_key_blockptr(&ptr),
+			.generation = btrfs_stack_key_generation(&ptr),
+		};
+	}
 }
 
-u64 btrfs_rust_node_generation(const struct extent_buffer *node, u32 slot)
+/* Search for the first pointer that is not less than @key; true if it is equal. */
+bool btrfs_rust_node_search(const struct extent_buffer *node, const struct btrfs_rust_key *key,
+			    u32 *slot)
 {
-	return slot_is_valid(node, slot) ? btrfs_node_ptr_generation(node, slot) : 0;
-}
+	const struct btrfs_key wanted = {
+		.objectid = key->objectid,
+		.type = key->type,
+		.offset = key->offset,
+	};
+	int found = 0;
+	const int ret = btrfs_bin_search(node, 0, &wanted, &found);
 
-struct btrfs_rust_key btrfs_rust_node_key(const struct extent_buffer *node, u32 slot)
-{
-	struct btrfs_key key = { 0 };
-
-	if (slot_is_valid(node, slot))
-		btrfs_node_key_to_cpu(node, &key, slot);
-	return (struct btrfs_rust_key){ key.objectid, key.offset, key.type };
+	*slot = found;
+	return ret == 0;
 }
 
 /* Whether the tree block at @bytenr is in memory or being read. May sleep. */
@@ -72,6 +89,14 @@ bool btrfs_rust_is_cached(const struct extent_buffer *node, u64 bytenr)
 		return false;
 	free_extent_buffer(eb);
 	return true;
+}
+
+/* The tree block at @bytenr is in memory no more. */
+bool btrfs_rust_is_evicted(const struct btrfs_root *root, u64 bytenr)
+{
+	struct btrfs_fs_info *fs_info = root->fs_info;
+
+	return !xa_load(&fs_info->buffer_tree, bytenr >> fs_info->nodesize_bits);
 }
 
 /*
@@ -133,7 +158,11 @@ struct btrfs_rust_key btrfs_rust_item_key(const struct extent_buffer *leaf, u32 
 
 	if (slot < btrfs_header_nritems(leaf))
 		btrfs_item_key_to_cpu(leaf, &key, slot);
-	return (struct btrfs_rust_key){ key.objectid, key.offset, key.type };
+	return (struct btrfs_rust_key){
+		.objectid = key.objectid,
+		.type = key.type,
+		.offset = key.offset,
+	};
 }
 
 static u8 item_type(const struct extent_buffer *leaf, u32 slot)

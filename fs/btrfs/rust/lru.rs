@@ -12,8 +12,10 @@ use kernel::{
         AllocError,
         Flags, //
     },
-    prelude::*,
+    prelude::*, //
 };
+
+use crate::hash::hash_64;
 
 /// The end of a list of entries.
 const NIL: u32 = u32::MAX;
@@ -23,23 +25,16 @@ const MIN_CAPACITY: usize = 128;
 
 /// What an entry is found by: the `key` and `gen` of `struct btrfs_lru_cache_entry`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
+pub(crate) struct LruKey {
     /// An inode number.
     pub(crate) ino: u64,
     /// The generation of that inode, which tells apart inodes that reuse a number.
     pub(crate) generation: u64,
 }
 
-impl Key {
-    fn hash(self) -> u64 {
-        // The multiplier of `hash_64()`: 2^64 divided by the golden ratio.
-        (self.ino ^ self.generation.rotate_left(32)).wrapping_mul(0x61c8_8646_80b5_83eb)
-    }
-}
-
 #[derive(Clone, Copy)]
 struct Entry<V> {
-    key: Key,
+    key: LruKey,
     value: V,
     /// The neighbour that was used after this one, or [`NIL`].
     newer: u32,
@@ -53,7 +48,7 @@ struct Entry<V> {
 #[cfg(any(CONFIG_BTRFS_RUST_KUNIT_TEST, CONFIG_BTRFS_RUST_KUNIT_BENCH))]
 pub(crate) const ENTRY_SIZE: usize = size_of::<Entry<()>>() + size_of::<u32>();
 
-/// [`Key`]s in least recently used order, the `struct btrfs_lru_cache` of upstream.
+/// [`LruKey`]s in least recently used order, the `struct btrfs_lru_cache` of upstream.
 ///
 /// # Invariants
 ///
@@ -91,14 +86,14 @@ impl<V: Copy> Lru<V> {
     }
 
     /// The least recently used key; `btrfs_lru_cache_lru_entry()`.
-    pub(crate) fn oldest(&self) -> Option<Key> {
+    pub(crate) fn oldest(&self) -> Option<LruKey> {
         self.entries
             .get(self.oldest as usize)
             .map(|entry| entry.key)
     }
 
     /// The most recently used key.
-    pub(crate) fn newest(&self) -> Option<Key> {
+    pub(crate) fn newest(&self) -> Option<LruKey> {
         self.entries
             .get(self.newest as usize)
             .map(|entry| entry.key)
@@ -106,7 +101,7 @@ impl<V: Copy> Lru<V> {
 
     /// Makes `key` the most recently used one if it is there, and returns its value;
     /// `btrfs_lru_cache_lookup()`.
-    pub(crate) fn touch(&mut self, key: Key) -> Option<V> {
+    pub(crate) fn touch(&mut self, key: LruKey) -> Option<V> {
         let found = self.find(key);
         if found == NIL {
             return None;
@@ -123,7 +118,7 @@ impl<V: Copy> Lru<V> {
     /// # Errors
     ///
     /// [`AllocError`] if there is no room and none can be allocated; nothing has changed then.
-    pub(crate) fn insert(&mut self, key: Key, value: V, flags: Flags) -> Result<(), AllocError> {
+    pub(crate) fn insert(&mut self, key: LruKey, value: V, flags: Flags) -> Result<(), AllocError> {
         if self.len == self.buckets.len() {
             self.grow(flags)?;
         }
@@ -139,7 +134,7 @@ impl<V: Copy> Lru<V> {
     /// has changed then.
     pub(crate) fn store(
         &mut self,
-        key: Key,
+        key: LruKey,
         value: V,
         max: usize,
         flags: Flags,
@@ -158,7 +153,7 @@ impl<V: Copy> Lru<V> {
     }
 
     /// Removes `key`, and returns its value if it was there; `btrfs_lru_cache_remove()`.
-    pub(crate) fn remove(&mut self, key: Key) -> Option<V> {
+    pub(crate) fn remove(&mut self, key: LruKey) -> Option<V> {
         let found = self.find(key);
         if found == NIL {
             return None;
@@ -172,7 +167,7 @@ impl<V: Copy> Lru<V> {
         Some(self.entries[found as usize].value)
     }
 
-    fn insert_within_capacity(&mut self, key: Key, value: V) -> Result<(), AllocError> {
+    fn insert_within_capacity(&mut self, key: LruKey, value: V) -> Result<(), AllocError> {
         let unlinked = Entry {
             key,
             value,
@@ -219,12 +214,12 @@ impl<V: Copy> Lru<V> {
         Ok(())
     }
 
-    fn bucket(&self, key: Key) -> usize {
-        // The upper bits are the well mixed ones.
-        (key.hash() >> 32) as usize & (self.buckets.len() - 1)
+    fn bucket(&self, key: LruKey) -> usize {
+        let value = key.ino ^ key.generation.rotate_left(32);
+        hash_64(value, self.buckets.len().trailing_zeros())
     }
 
-    fn find(&self, key: Key) -> u32 {
+    fn find(&self, key: LruKey) -> u32 {
         if self.len == 0 {
             return NIL;
         }
@@ -280,189 +275,4 @@ impl<V: Copy> Lru<V> {
 }
 
 #[cfg(CONFIG_BTRFS_RUST_KUNIT_TEST)]
-#[kunit_tests(btrfs_lru)]
-mod tests {
-    use super::*;
-    use crate::random::Random;
-
-    fn key(ino: u64) -> Key {
-        Key { ino, generation: 7 }
-    }
-
-    /// A cache of inodes 0 to `count` - 1, the last one the most recently used.
-    fn filled(count: u64) -> Result<Lru> {
-        let mut lru = Lru::new();
-        for ino in 0..count {
-            lru.insert(key(ino), (), GFP_KERNEL)?;
-        }
-        Ok(lru)
-    }
-
-    /// The keys from least to most recently used, read in both directions.
-    fn order(lru: &Lru) -> Result<KVec<Key>> {
-        let mut keys = KVec::new();
-        let (mut index, mut newer) = (lru.oldest, NIL);
-        while index != NIL {
-            let entry = lru.entries[index as usize];
-            if entry.older != newer {
-                return Err(EINVAL);
-            }
-            keys.push(entry.key, GFP_KERNEL)?;
-            (index, newer) = (entry.newer, index);
-        }
-        if lru.newest != newer || keys.len() != lru.len() {
-            return Err(EINVAL);
-        }
-        Ok(keys)
-    }
-
-    #[test]
-    fn empty_cache_has_no_keys_and_no_memory() {
-        let mut lru: Lru = Lru::new();
-        lru.remove(key(1));
-        assert!(lru.touch(key(1)).is_none());
-        assert_eq!(lru.len(), 0);
-        assert_eq!(lru.oldest(), None);
-        assert_eq!(lru.newest(), None);
-        assert_eq!(lru.entries.capacity() + lru.buckets.capacity(), 0);
-    }
-
-    #[test]
-    fn generations_tell_keys_apart() -> Result {
-        let other = Key {
-            ino: 1,
-            generation: 8,
-        };
-        let mut lru = filled(2)?;
-        assert!(lru.touch(other).is_none());
-        lru.insert(other, (), GFP_KERNEL)?;
-        lru.remove(key(1));
-        assert!(lru.touch(other).is_some());
-        assert!(lru.touch(key(1)).is_none());
-        Ok(())
-    }
-
-    #[test]
-    fn touch_makes_newest() -> Result {
-        // From each of the three kinds of place: oldest, middle, newest.
-        for ino in 0..3 {
-            let mut lru = filled(3)?;
-            assert!(lru.touch(key(ino)).is_some());
-            assert_eq!(lru.newest(), Some(key(ino)));
-            assert_eq!(order(&lru)?.len(), 3);
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn remove_from_anywhere() -> Result {
-        for ino in 0..3 {
-            let mut lru = filled(3)?;
-            lru.remove(key(ino));
-            assert!(lru.touch(key(ino)).is_none());
-            assert_eq!(order(&lru)?.len(), 2);
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn steady_state_allocates_nothing() -> Result {
-        let mut lru = filled(64)?;
-        let (entries, buckets) = (lru.entries.as_ptr(), lru.buckets.as_ptr());
-        for ino in 64..100_000 {
-            lru.insert(key(ino), (), GFP_KERNEL)?;
-            lru.remove(key(ino - 64));
-        }
-        assert!(lru.entries.as_ptr() == entries && lru.buckets.as_ptr() == buckets);
-        assert!(lru.entries.len() <= MIN_CAPACITY);
-        assert_eq!(lru.oldest(), Some(key(100_000 - 64)));
-        Ok(())
-    }
-
-    #[test]
-    fn entry_takes_less_than_40_bytes() {
-        assert!(ENTRY_SIZE < 40);
-    }
-
-    #[test]
-    fn full_cache_refuses_and_is_left_as_it_was() -> Result {
-        let mut lru = filled(MIN_CAPACITY as u64)?;
-        assert!(lru.insert_within_capacity(key(1000), ()).is_err());
-        assert!(lru.touch(key(1000)).is_none());
-        assert_eq!(order(&lru)?.len(), MIN_CAPACITY);
-        lru.insert(key(1000), (), GFP_KERNEL)?;
-        assert_eq!(order(&lru)?.len(), MIN_CAPACITY + 1);
-        Ok(())
-    }
-
-    #[test]
-    fn full_cache_stores_in_place_of_the_oldest() -> Result {
-        let mut lru = Lru::new();
-        for ino in 0..3 {
-            assert_eq!(lru.store(key(ino), ino * 10, 3, GFP_KERNEL)?, None);
-        }
-        assert_eq!(lru.touch(key(0)), Some(0));
-        assert_eq!(lru.store(key(3), 30, 3, GFP_KERNEL)?, Some(10));
-        assert_eq!(lru.touch(key(1)), None);
-        assert_eq!(lru.touch(key(3)), Some(30));
-        assert_eq!(lru.len(), 3);
-        Ok(())
-    }
-
-    #[test]
-    fn store_of_what_is_there_changes_nothing() -> Result {
-        let mut lru = Lru::new();
-        for ino in 0..2 {
-            lru.store(key(ino), ino, 2, GFP_KERNEL)?;
-        }
-        assert_eq!(lru.store(key(0), 7, 2, GFP_KERNEL), Err(EEXIST));
-        assert_eq!(lru.oldest(), Some(key(0)));
-        assert_eq!(lru.remove(key(0)), Some(0));
-        assert_eq!(lru.remove(key(0)), None);
-        Ok(())
-    }
-
-    #[test]
-    fn without_a_limit_nothing_goes() -> Result {
-        let mut lru = Lru::new();
-        for ino in 0..1000 {
-            assert_eq!(lru.store(key(ino), ino, 0, GFP_KERNEL)?, None);
-        }
-        assert_eq!(lru.touch(key(0)), Some(0));
-        Ok(())
-    }
-
-    #[test]
-    fn random_operations_match_a_plain_list() -> Result {
-        let mut random = Random::new(1);
-        let mut lru = Lru::new();
-        let mut model: KVec<Key> = KVec::new();
-        for step in 0..20_000 {
-            let key = Key {
-                ino: random.below(400),
-                generation: random.below(2),
-            };
-            let position = model.iter().position(|other| *other == key);
-            if let Some(position) = position {
-                let _ = model.remove(position);
-            }
-            // A phase that mostly adds, then one that mostly removes, and so on.
-            if random.below(10) < if step / 2000 % 2 == 0 { 8 } else { 2 } {
-                let found = lru.touch(key).is_some();
-                assert_eq!(found, position.is_some());
-                if !found {
-                    lru.insert(key, (), GFP_KERNEL)?;
-                }
-                model.push(key, GFP_KERNEL)?;
-            } else {
-                lru.remove(key);
-            }
-            assert_eq!(lru.oldest(), model.first().copied());
-            assert_eq!(lru.newest(), model.last().copied());
-            if step % 100 == 0 {
-                assert!(order(&lru)? == model);
-            }
-        }
-        Ok(())
-    }
-}
+mod tests;

@@ -13,8 +13,8 @@ use kernel::{
 };
 
 use crate::lru::{
-    Key,
     Lru, //
+    LruKey,
 };
 
 /// The most directories that stay remembered; `SEND_MAX_DIR_UTIMES_CACHE_SIZE`.
@@ -39,7 +39,7 @@ impl DirUtimes {
     /// # Errors
     ///
     /// [`AllocError`] if there is no memory for it; the caller sends the command at once then.
-    pub(crate) fn cache(&mut self, dir: Key) -> Result<(), AllocError> {
+    pub(crate) fn cache(&mut self, dir: LruKey) -> Result<(), AllocError> {
         if self.dirs.touch(dir).is_some() {
             return Ok(());
         }
@@ -48,7 +48,7 @@ impl DirUtimes {
 
     /// The directory to send and [`remove`](Self::remove) next once an inode is finished, if there
     /// are too many: the least recently used; `trim_dir_utimes_cache()`.
-    pub(crate) fn next_to_trim(&self) -> Option<Key> {
+    pub(crate) fn next_to_trim(&self) -> Option<LruKey> {
         if self.dirs.len() <= MAX_SIZE {
             return None;
         }
@@ -57,137 +57,15 @@ impl DirUtimes {
 
     /// The directory to send and [`remove`](Self::remove) next at the end of the send: the most
     /// recently used, the other way round than trimming.
-    pub(crate) fn next_to_flush(&self) -> Option<Key> {
+    pub(crate) fn next_to_flush(&self) -> Option<LruKey> {
         self.dirs.newest()
     }
 
     /// Forgets `dir`, whose command has been sent.
-    pub(crate) fn remove(&mut self, dir: Key) {
+    pub(crate) fn remove(&mut self, dir: LruKey) {
         self.dirs.remove(dir);
     }
 }
 
 #[cfg(CONFIG_BTRFS_RUST_KUNIT_TEST)]
-#[kunit_tests(btrfs_send_utimes)]
-mod tests {
-    use super::*;
-    use crate::random::Random;
-
-    fn dir(ino: u64) -> Key {
-        Key { ino, generation: 3 }
-    }
-
-    fn filled(count: u64) -> Result<DirUtimes> {
-        let mut cache = DirUtimes::new();
-        for ino in 0..count {
-            cache.cache(dir(ino))?;
-        }
-        Ok(cache)
-    }
-
-    /// What `next` yields until it yields nothing, each removed as if it had been sent.
-    fn drain(
-        cache: &mut DirUtimes,
-        next: fn(&DirUtimes) -> Option<Key>, //
-    ) -> Result<KVec<u64>> {
-        let mut inos = KVec::new();
-        while let Some(dir) = next(cache) {
-            inos.push(dir.ino, GFP_KERNEL)?;
-            cache.remove(dir);
-        }
-        Ok(inos)
-    }
-
-    #[test]
-    fn nothing_to_send_when_empty() {
-        let cache = DirUtimes::new();
-        assert_eq!(cache.next_to_trim(), None);
-        assert_eq!(cache.next_to_flush(), None);
-    }
-
-    #[test]
-    fn trims_down_to_64_least_recently_used_first() -> Result {
-        let cases: [(u64, &[u64]); 5] = [
-            (1, &[]),
-            (63, &[]),
-            (64, &[]),
-            (65, &[0]),
-            (68, &[0, 1, 2, 3]),
-        ];
-        for (count, expected) in cases {
-            let mut cache = filled(count)?;
-            let trimmed = drain(&mut cache, DirUtimes::next_to_trim)?;
-            assert_eq!(&trimmed[..], expected);
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn inserting_never_evicts() -> Result {
-        let mut cache = filled(1000)?;
-        assert_eq!(drain(&mut cache, DirUtimes::next_to_flush)?.len(), 1000);
-        Ok(())
-    }
-
-    #[test]
-    fn failed_send_leaves_the_directory() -> Result {
-        let cache = filled(65)?;
-        assert_eq!(cache.next_to_trim(), Some(dir(0)));
-        assert_eq!(cache.next_to_trim(), Some(dir(0)));
-        Ok(())
-    }
-
-    #[test]
-    fn flushes_most_recently_used_first() -> Result {
-        let mut cache = filled(4)?;
-        cache.cache(dir(1))?;
-        let flushed = drain(&mut cache, DirUtimes::next_to_flush)?;
-        assert_eq!(&flushed[..], &[1, 3, 2, 0]);
-        Ok(())
-    }
-
-    #[test]
-    fn hit_moves_a_directory_out_of_the_way_of_trimming() -> Result {
-        let mut cache = filled(66)?;
-        cache.cache(dir(0))?;
-        let trimmed = drain(&mut cache, DirUtimes::next_to_trim)?;
-        assert_eq!(&trimmed[..], &[1, 2]);
-        Ok(())
-    }
-
-    #[test]
-    fn generations_are_directories_of_their_own() -> Result {
-        let mut cache = DirUtimes::new();
-        for generation in [1, 2, 1] {
-            cache.cache(Key { ino: 5, generation })?;
-        }
-        assert_eq!(drain(&mut cache, DirUtimes::next_to_flush)?.len(), 2);
-        Ok(())
-    }
-
-    #[test]
-    fn random_sends_match_a_plain_list() -> Result {
-        for seed in 1..20 {
-            let mut random = Random::new(seed);
-            let mut cache = DirUtimes::new();
-            let mut model: KVec<u64> = KVec::new();
-            for _ in 0..500 {
-                for _ in 0..random.below(6) {
-                    let ino = random.below(150);
-                    cache.cache(dir(ino))?;
-                    model.retain(|other| *other != ino);
-                    model.push(ino, GFP_KERNEL)?;
-                }
-                while let Some(dir) = cache.next_to_trim() {
-                    assert!(model.len() > MAX_SIZE);
-                    assert_eq!(model.remove(0).ok(), Some(dir.ino));
-                    cache.remove(dir);
-                }
-                assert!(model.len() <= MAX_SIZE);
-            }
-            let flushed = drain(&mut cache, DirUtimes::next_to_flush)?;
-            assert!(flushed.iter().eq(model.iter().rev()));
-        }
-        Ok(())
-    }
-}
+mod tests;

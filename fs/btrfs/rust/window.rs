@@ -7,10 +7,13 @@
 
 use core::cmp::min;
 
-use kernel::sizes::{
-    SZ_128K,
-    SZ_1K,
-    SZ_256M, //
+use kernel::{
+    prelude::*,
+    sizes::{
+        SZ_128K,
+        SZ_1K,
+        SZ_256M, //
+    },
 };
 
 /// The first size of a window, in bytes.
@@ -141,121 +144,40 @@ impl Window {
     }
 }
 
-#[cfg(CONFIG_BTRFS_RUST_KUNIT_TEST)]
-#[kernel::macros::kunit_tests(btrfs_window)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn windows_suit_disk_and_memory() {
-        // Rotational, readahead in KiB, memory in MiB, window in KiB.
-        let cases = [
-            (false, 4096, 4096, 4096),
-            (false, 4096, 256, 2621),
-            (false, 128, 4096, 128),
-            (false, 0, 4096, 0),
-            (false, 4096, 32, 327),
-            (false, 1 << 20, 1 << 20, 256 << 10),
-            (true, 4096, 1 << 20, 256 << 10),
-            (true, 8192, 1 << 20, 256 << 10),
-            (true, 4096, 8192, 83886),
-            (true, 4096, 32, 327),
-            (true, 128, 4096, 8192),
-            (true, 0, 4096, 0),
-        ];
-        for (rotating, readahead, memory, window) in cases {
-            let disk = Disk {
-                rotating,
-                readahead,
-                window_kb: 0,
-                memory: memory << 10,
-                nodesize: 1 << 14,
-            };
-            assert_eq!(disk.window(), window << 10);
-            let batches = if rotating { 1 } else { 2 };
-            assert_eq!(disk.max_batch() * batches, window << 10);
+/// Fills `order` with the numbers below `count`: the first ones up to `first`, then the others by
+/// `address`. It sorts numbers since they take less of the stack than leaves.
+pub(crate) fn sort_by_address(
+    order: &mut KVVec<u32>,
+    count: usize,
+    first: usize,
+    address: impl Fn(usize) -> u64,
+) {
+    order.clear();
+    for number in 0..count as u32 {
+        if order.push_within_capacity(number).is_err() {
+            break;
         }
     }
-
-    #[test]
-    fn windows_have_a_bound() {
-        // Rotational, readahead and bound in KiB, window in KiB.
-        let cases = [
-            (false, 4096, 0, 4096),
-            (false, 4096, 1, 1),
-            (false, 4096, 4095, 4095),
-            (false, 4096, 8192, 4096),
-            (false, 4096, u32::MAX, 4096),
-            (false, 0, 8192, 0),
-            (true, 4096, 8192, 8192),
-            (true, 4096, u32::MAX, 256 << 10),
-        ];
-        for (rotating, readahead, window_kb, window) in cases {
-            let disk = Disk {
-                rotating,
-                readahead,
-                window_kb,
-                memory: 1 << 30,
-                nodesize: 1 << 14,
-            };
-            assert_eq!(disk.window(), window << 10);
-        }
-    }
-
-    #[test]
-    fn a_window_that_was_too_large_grows_slowly() {
-        let mut window = Window::new(8, 64);
-        let mut sizes = [0; 5];
-        for size in &mut sizes {
-            window.grow();
-            *size = window.size();
-        }
-        assert_eq!(sizes, [8, 16, 32, 64, 64]);
-        window.shrink();
-        assert_eq!(window.size(), 16);
-        for size in &mut sizes {
-            window.grow();
-            *size = window.size();
-        }
-        assert_eq!(sizes, [32, 40, 48, 56, 64]);
-        for _ in 0..3 {
-            window.shrink();
-        }
-        assert_eq!(window.size(), 8);
-        window.grow();
-        assert_eq!(window.size(), 16);
-    }
-
-    #[test]
-    fn readers_share_a_limit() {
-        let mut window = Window::new(8, 64);
-        window.open();
-        // What the others hold, their number, and what is left.
-        let cases = [
-            (0, 0, 64),
-            (60, 1, 64),
-            (0, 3, 32),
-            (100, 1, 28),
-            (127, 1, 8),
-            (1000, 99, 8),
-        ];
-        for (held, count, room) in cases {
-            let others = Others { held, count };
-            assert_eq!(window.room(128, held, others), room);
-        }
-        // 20 readers that plan one after the other, and never use what they have.
-        let mut others = Others::default();
-        for _ in 0..20 {
-            others.held += window.room(128, others.held, others);
-            others.count += 1;
-        }
-        assert_eq!(others.held, 128 + 18 * 8);
-        // Two that use what they have come to share equally.
-        let mut sizes = [64, 8];
-        for turn in 0..4 {
-            let held = sizes[1 - turn % 2];
-            sizes[turn % 2] = window.room(72, held, Others { held, count: 1 });
-        }
-        assert_eq!(sizes, [36, 36]);
+    if let Some(rest) = order.get_mut(first..) {
+        rest.sort_unstable_by_key(|number| address(*number as usize));
     }
 }
+
+/// Puts `items` into `order`, a permutation of their numbers, which is used up.
+pub(crate) fn permute<T>(items: &mut [T], order: &mut [u32]) {
+    for first in 0..order.len() {
+        // Items that take each other's place form a cycle.
+        let mut to = first;
+        loop {
+            let from = core::mem::replace(&mut order[to], to as u32) as usize;
+            if from == first {
+                break;
+            }
+            items.swap(to, from);
+            to = from;
+        }
+    }
+}
+
+#[cfg(CONFIG_BTRFS_RUST_KUNIT_TEST)]
+mod tests;

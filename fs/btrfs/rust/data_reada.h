@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+
+#ifndef BTRFS_DATA_READA_H
+#define BTRFS_DATA_READA_H
+
+#include <linux/errno.h>
+#include <linux/types.h>
+#include "btrfs_rust.h"
+
+struct btrfs_inode;
+struct btrfs_key;
+struct btrfs_root;
+struct folio;
+struct inode;
+struct page;
+
+#ifdef CONFIG_BTRFS_RUST
+
+struct btrfs_encoded_extent;
+struct btrfs_reada_inode;
+
+/* The readahead of the file data that a send of @root will read. */
+struct btrfs_data_reada {
+	struct btrfs_rust_data_reada plan;
+	/* NULL if there is no readahead. */
+	struct btrfs_root *root;
+	/* The leaves with the backrefs and the checksums of extents, and the most for one batch. */
+	struct btrfs_rust_last_leaf last_backref;
+	struct btrfs_rust_last_leaf last_csum;
+	u32 max_leaves;
+	/* Inodes that are held until the send has passed them: a ring, from @first on. */
+	struct btrfs_reada_inode *inodes;
+	u32 first;
+	/* Extents to send as they are on disk: a ring, of numbers from @passed to @planned. */
+	struct btrfs_encoded_extent **encoded;
+	u32 passed;
+	u32 planned;
+	/* The bytes counted in fs_info->reada_data. */
+	u64 held;
+	/* The folio with a readahead mark that page_cache_async_ra() wants. */
+	struct folio *marked;
+	/* The send has read file data since the last position. */
+	bool has_read;
+};
+
+void btrfs_data_reada_init(struct btrfs_data_reada *reada, struct btrfs_root *root, u64 min_gen,
+			   bool sends_encoded);
+void btrfs_data_reada_end(struct btrfs_data_reada *reada);
+void btrfs_data_reada_advance(struct btrfs_data_reada *reada, const struct btrfs_key *key);
+void btrfs_data_reada_skip_inode(struct btrfs_data_reada *reada, u64 ino);
+void btrfs_data_reada_use(struct btrfs_data_reada *reada, const struct inode *inode, bool *clean,
+			  u64 *start);
+void btrfs_data_reada_use_folio(struct btrfs_data_reada *reada, const struct inode *inode,
+				u64 start, u64 end);
+bool btrfs_data_reada_put_moved(struct btrfs_data_reada *reada, const struct inode *inode,
+				struct folio *folio);
+int btrfs_data_reada_encoded(struct btrfs_data_reada *reada, struct btrfs_inode *inode, u64 bytenr,
+			     u64 len, struct page **pages);
+
+/* page_reada.c */
+bool btrfs_page_reada_init(struct btrfs_data_reada *reada);
+void btrfs_page_reada_end(struct btrfs_data_reada *reada);
+void btrfs_page_reada_hold(struct btrfs_data_reada *reada,
+			   const struct btrfs_rust_file_range *range);
+void btrfs_page_reada_pass(struct btrfs_data_reada *reada, u64 ino);
+struct inode *btrfs_page_reada_inode(const struct btrfs_data_reada *reada,
+				     const struct btrfs_rust_file_range *range);
+void btrfs_page_reada_read(struct btrfs_data_reada *reada,
+			   const struct btrfs_rust_file_range *range, u64 end);
+
+/* encoded_reada.c */
+void btrfs_encoded_reada_pass(struct btrfs_data_reada *reada, u32 passed);
+void btrfs_encoded_reada_read(struct btrfs_data_reada *reada,
+			      const struct btrfs_rust_file_range *range, u64 last_reloc_trans);
+
+#else
+
+struct btrfs_data_reada { };
+
+static inline void btrfs_data_reada_end(struct btrfs_data_reada *reada)
+{
+}
+
+static inline void btrfs_data_reada_advance(struct btrfs_data_reada *reada,
+					    const struct btrfs_key *key)
+{
+}
+
+static inline void btrfs_data_reada_skip_inode(struct btrfs_data_reada *reada, u64 ino)
+{
+}
+
+static inline void btrfs_data_reada_use(struct btrfs_data_reada *reada, const struct inode *inode,
+					bool *clean, u64 *start)
+{
+}
+
+static inline void btrfs_data_reada_use_folio(struct btrfs_data_reada *reada,
+					      const struct inode *inode, u64 start, u64 end)
+{
+}
+
+static inline bool btrfs_data_reada_put_moved(struct btrfs_data_reada *reada,
+					      const struct inode *inode, struct folio *folio)
+{
+	return false;
+}
+
+static inline int btrfs_data_reada_encoded(struct btrfs_data_reada *reada,
+					   struct btrfs_inode *inode, u64 bytenr, u64 len,
+					   struct page **pages)
+{
+	return -ENOENT;
+}
+
+#endif
+
+#endif

@@ -1,0 +1,634 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#[kernel::macros::kunit_tests(btrfs_data_reada)]
+mod suite {
+    use super::super::{
+        credit::USED_PER_WASTED,
+        *, //
+    };
+    use crate::{
+        random::Random,
+        tree::{
+            tests::array,
+            KeyPtr,
+            Root, //
+        },
+        window::MAX_WINDOW, //
+    };
+    use core::cell::Cell;
+    use kernel::page::PAGE_SIZE;
+
+    /// A tree with one node above the leaves, which are cut out of one array of items.
+    struct Array<'a> {
+        items: &'a [(Key, Option<Extent>)],
+        width: usize,
+        /// The generation of the leaf that has the item with this number, and of those after it;
+        /// those before have generation 1.
+        newer: (usize, u64),
+        /// Leaves from this one on are not in memory.
+        cached: Cell<u32>,
+        /// How many leaves were looked through.
+        read: Cell<u32>,
+    }
+
+    impl<'a> Array<'a> {
+        fn new(items: &'a [(Key, Option<Extent>)], width: usize) -> Self {
+            Self {
+                items,
+                width,
+                newer: (0, 2),
+                cached: Cell::new(u32::MAX),
+                read: Cell::new(0),
+            }
+        }
+    }
+
+    struct Parent<'a>(&'a Array<'a>);
+
+    impl Parent<'_> {
+        fn first_key(&self, slot: u32) -> Key {
+            self.0.items[slot as usize * self.0.width].0
+        }
+    }
+
+    impl Node for Parent<'_> {
+        fn level(&self) -> u32 {
+            1
+        }
+        fn nodesize(&self) -> u32 {
+            1 << 14
+        }
+        fn nritems(&self) -> u32 {
+            self.0.items.len().div_ceil(self.0.width) as u32
+        }
+        fn copy_ptrs(&self, slot: u32, ptrs: &mut [KeyPtr]) {
+            for (slot, ptr) in (slot..self.nritems()).zip(ptrs) {
+                let newer = self.0.newer;
+                *ptr = KeyPtr {
+                    key: self.first_key(slot),
+                    blockptr: u64::from(slot),
+                    generation: if slot as usize >= newer.0 { newer.1 } else { 1 },
+                };
+            }
+        }
+        fn search(&self, key: Key) -> Result<u32, u32> {
+            let next = (0..self.nritems()).find(|slot| self.first_key(*slot) >= key);
+            match next {
+                Some(slot) if self.first_key(slot) == key => Ok(slot),
+                next => Err(next.unwrap_or(self.nritems())),
+            }
+        }
+        fn is_cached(&self, _blockptr: u64) -> bool {
+            true
+        }
+    }
+
+    impl Items for &[(Key, Option<Extent>)] {
+        fn nritems(&self) -> u32 {
+            self.len() as u32
+        }
+        fn key(&self, slot: u32) -> Key {
+            self[slot as usize].0
+        }
+        fn extent(&self, slot: u32) -> Option<Extent> {
+            self[slot as usize].1
+        }
+        fn is_file(&self, slot: u32) -> bool {
+            self[slot as usize].0.offset == 0
+        }
+    }
+
+    impl<'a> Tree for &'a Array<'a> {
+        type Node = Parent<'a>;
+
+        fn root(&self) -> Root<Parent<'a>> {
+            Root::Node(Parent(self))
+        }
+        fn is_contended(&self) -> bool {
+            false
+        }
+        fn child(
+            &self,
+            _node: &Parent<'a>,
+            _slot: u32,
+            _ahead: impl Iterator<Item = u32>,
+        ) -> Option<Parent<'a>> {
+            None
+        }
+    }
+
+    impl<'a> Subvolume for &'a Array<'a> {
+        type Items = &'a [(Key, Option<Extent>)];
+
+        fn leaf(&self, _node: &Parent<'a>, slot: u32) -> Option<Self::Items> {
+            if slot >= self.cached.get() {
+                return None;
+            }
+            self.read.set(self.read.get() + 1);
+            self.items.chunks(self.width).nth(slot as usize)
+        }
+    }
+
+    const K: u64 = 1 << 10;
+    const ALONE: Others = Others { held: 0, count: 0 };
+    const DISK: Disk = Disk {
+        rotating: false,
+        readahead: 4 << 10,
+        window_kb: 0,
+        memory: 4 << 20,
+        nodesize: 1 << 14,
+    };
+
+    fn key(ino: u64, kind: u8, offset: u64) -> Key {
+        Key {
+            objectid: ino,
+            kind,
+            offset,
+        }
+    }
+
+    fn extent(bytenr: u64, len: u64) -> Extent {
+        Extent {
+            bytenr,
+            disk_len: len,
+            offset: 0,
+            len,
+            generation: 2,
+            is_compressed: false,
+        }
+    }
+
+    /// An inode item, or a file extent.
+    fn item(ino: u64, offset: u64, extent: Option<Extent>) -> (Key, Option<Extent>) {
+        let kind = match extent {
+            Some(_) => EXTENT_DATA_KEY,
+            None => INODE_ITEM_KEY,
+        };
+        (key(ino, kind, offset), extent)
+    }
+
+    /// Files of one extent of 8 KiB each, that lie on disk in the opposite order.
+    fn small_files(count: u64) -> Result<KVVec<(Key, Option<Extent>)>> {
+        array((0..2 * count).map(|number| {
+            let ino = 257 + number / 2;
+            let bytenr = (count - number / 2) * 8 * K;
+            item(ino, 0, (number % 2 == 1).then_some(extent(bytenr, 8 * K)))
+        }))
+    }
+
+    /// Plans a batch of a send that is at `at`.
+    fn plan<T: Subvolume>(walk: &mut DataReada, tree: &T, at: Key, others: Others) {
+        walk.position = at;
+        walk.plan(tree, others);
+    }
+
+    /// Walks through a tree as a send does; returns what was planned, in the order of the send.
+    fn send(walk: &mut DataReada, tree: &Array<'_>) -> Result<KVVec<FileRange>> {
+        let mut planned = KVVec::new();
+        for (key, _) in tree.items {
+            if walk.advance(*key, true) {
+                walk.plan(&tree, ALONE);
+                for range in walk.planned() {
+                    planned.push(*range, GFP_KERNEL)?;
+                }
+            }
+            assert!(walk.queue.inodes < MAX_INODES);
+            assert!(walk.held() < walk.window.most() + 128 * 1024 * K);
+        }
+        Ok(planned)
+    }
+
+    #[test]
+    fn all_data_is_planned_once_and_in_order() -> Result {
+        let items = small_files(3000)?;
+        let mut walk = DataReada::new(DISK, 1, false)?;
+        let planned = send(&mut walk, &Array::new(&items, 100))?;
+        assert_eq!(planned.len(), 3000);
+        for (number, range) in planned.iter().enumerate() {
+            assert_eq!(range.ino, 257 + number as u64);
+            assert_eq!((range.offset, range.len), (0, 8 * K));
+            assert!(!range.is_encoded && !range.is_cut);
+        }
+        assert_eq!((walk.held(), walk.queue.inodes), (8 * K, 1));
+        Ok(())
+    }
+
+    #[test]
+    fn the_window_grows_to_what_suits_the_disk() -> Result {
+        let items = small_files(3000)?;
+        let tree = Array::new(&items, 100);
+        let mut walk = DataReada::new(DISK, 1, false)?;
+        plan(&mut walk, &&tree, items[0].0, ALONE);
+        assert_eq!(walk.held(), FIRST_WINDOW);
+        // Not before half of it was used.
+        assert!(!walk.advance(items[15].0, true));
+        assert!(walk.advance(items[16].0, true));
+        plan(&mut walk, &&tree, items[16].0, ALONE);
+        assert_eq!(walk.held(), 2 * FIRST_WINDOW);
+        send(&mut walk, &tree)?;
+        assert_eq!(walk.window.size(), walk.window.most());
+        // Memory in MiB, rotating, the window.
+        let cases = [
+            (4096, false, 4096 * K),
+            (256, false, 2621 * K),
+            (4096, true, 41943 * K),
+            (1 << 20, true, MAX_WINDOW),
+            (1, true, 10 * K),
+        ];
+        for (memory, rotating, window) in cases {
+            let memory = memory << 10;
+            let disk = Disk {
+                memory,
+                rotating,
+                ..DISK
+            };
+            assert_eq!(DataReada::new(disk, 1, false)?.window.most(), window);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn inodes_ahead_are_bounded_and_have_slots_of_their_own() -> Result {
+        let items = small_files(3000)?;
+        let tree = Array::new(&items, 100);
+        let mut walk = DataReada::new(DISK, 1, false)?;
+        walk.window.open();
+        plan(&mut walk, &&tree, items[0].0, ALONE);
+        assert_eq!(walk.planned().len(), MAX_INODES - 1);
+        let mut slots = array(walk.planned().iter().map(|range| range.slot))?;
+        assert_eq!(slots[0], 0);
+        slots.sort_unstable();
+        assert!((0..MAX_INODES as u32 - 1).eq(slots.iter().copied()));
+        assert!(!walk.advance(items[253].0, true));
+        assert!(walk.advance(items[254].0, true));
+        Ok(())
+    }
+
+    #[test]
+    fn what_the_other_tree_has_is_not_planned() -> Result {
+        let mut items = small_files(1000)?;
+        for (_, extent) in items.iter_mut().skip(1).step_by(4) {
+            *extent = extent.map(|extent| Extent {
+                generation: 1,
+                ..extent
+            });
+        }
+        let mut tree = Array::new(&items, 100);
+        tree.newer = (10, 2);
+        let mut walk = DataReada::new(DISK, 1, false)?;
+        let planned = send(&mut walk, &tree)?;
+        // Every other file of the newer half, in leaves that were looked at again for each batch.
+        assert_eq!(planned.len(), 250);
+        assert!(planned
+            .iter()
+            .all(|range| range.ino >= 257 + 500 && range.ino % 2 == 0));
+        Ok(())
+    }
+
+    #[test]
+    fn leaves_are_not_waited_for() -> Result {
+        let items = small_files(3000)?;
+        let tree = Array::new(&items, 100);
+        tree.cached.set(1);
+        let mut walk = DataReada::new(DISK, 1, false)?;
+        walk.window.open();
+        plan(&mut walk, &&tree, items[0].0, ALONE);
+        assert_eq!(walk.planned().len(), 50);
+        assert!(!walk.advance(items[0].0, true));
+        assert!(walk.advance(items[1].0, true));
+        plan(&mut walk, &&tree, items[1].0, ALONE);
+        assert_eq!(walk.planned().len(), 0);
+        tree.cached.set(2);
+        assert!(!walk.advance(items[1].0, true));
+        assert!(walk.advance(items[2].0, true));
+        plan(&mut walk, &&tree, items[2].0, ALONE);
+        assert_eq!(walk.planned().len(), 50);
+        assert_eq!(walk.planned()[0].ino, 257 + 50);
+        Ok(())
+    }
+
+    #[test]
+    fn a_walk_that_finds_no_data_looks_at_each_leaf_once() -> Result {
+        let items = array((0..100_000).map(|number| item(257 + number, 0, None)))?;
+        let tree = Array::new(&items, 100);
+        let mut walk = DataReada::new(DISK, 1, false)?;
+        plan(&mut walk, &&tree, items[0].0, ALONE);
+        assert_eq!(tree.read.get(), MAX_LEAVES as u32);
+        assert!(!walk.advance(items[3099].0, true));
+        assert!(walk.advance(items[3100].0, true));
+        assert_eq!(send(&mut walk, &tree)?.len(), 0);
+        assert_eq!(tree.read.get(), 1000);
+        Ok(())
+    }
+
+    #[test]
+    fn the_page_cache_reads_large_files() -> Result {
+        // Extents of 256 KiB that follow each other, with a hole after 4 MiB.
+        let extents = (0..32).map(|number| {
+            let hole = if number < 16 { 0 } else { 64 * K };
+            let found = extent((1 + number) << 20, 256 * K);
+            item(257, number * 256 * K + hole, Some(found))
+        });
+        let items = array(Iterator::chain(
+            core::iter::once(item(257, 0, None)),
+            extents,
+        ))?;
+        let mut walk = DataReada::new(DISK, 1, false)?;
+        walk.window.open();
+        let planned = send(&mut walk, &Array::new(&items, 100))?;
+        let offsets = array(planned.iter().map(|range| range.offset / K))?;
+        let after = 4096 + 64;
+        assert_eq!(
+            &offsets[..],
+            &[
+                0,
+                256,
+                512,
+                768,
+                after,
+                after + 256,
+                after + 512,
+                after + 768
+            ]
+        );
+        assert!(planned
+            .iter()
+            .map(|range| range.is_cut)
+            .eq([false, false, false, true, false, false, false, true]));
+        assert!(planned.iter().all(|range| range.slot == 0));
+        Ok(())
+    }
+
+    #[test]
+    fn the_end_of_what_is_read_of_a_large_extent_is_marked() -> Result {
+        let items = [
+            item(257, 0, None),
+            item(257, 0, Some(extent(1 << 20, 100 << 20))),
+        ];
+        let mut walk = DataReada::new(DISK, 1, false)?;
+        plan(&mut walk, &&Array::new(&items, 100), items[0].0, ALONE);
+        let range = walk.planned()[0];
+        assert_eq!((range.len, range.is_cut), (FIRST_WINDOW, true));
+        let mut walk = DataReada::new(DISK, 1, false)?;
+        walk.window.open();
+        plan(&mut walk, &&Array::new(&items, 100), items[0].0, ALONE);
+        let range = walk.planned()[0];
+        assert_eq!((range.len, range.is_cut), (1024 * K, true));
+        assert_eq!(walk.held(), 1024 * K);
+        Ok(())
+    }
+
+    #[test]
+    fn compressed_extents_are_read_as_they_are_sent() -> Result {
+        let compressed = |bytenr, disk_len| Extent {
+            disk_len,
+            is_compressed: true,
+            ..extent(bytenr, 128 * K)
+        };
+        let left = Extent {
+            len: 4 * K,
+            ..compressed(2 << 20, 16 * K)
+        };
+        let items = [
+            item(257, 0, None),
+            // It takes whole pages.
+            item(257, 0, Some(compressed(1 << 20, 16 * K - 512))),
+            // More on disk than is left of it.
+            item(257, 128 * K, Some(left)),
+            // Not what a compressed extent can be.
+            item(257, 256 * K, Some(compressed(3 << 20, 0))),
+            item(257, 384 * K, Some(compressed(4 << 20, 132 * K))),
+            item(257, 512 * K, Some(extent(5 << 20, 128 * K))),
+        ];
+        let on_disk = (16 * K).next_multiple_of(PAGE_SIZE as u64);
+        for (sends_encoded, first) in [(true, on_disk), (false, 128 * K)] {
+            let mut walk = DataReada::new(DISK, 1, sends_encoded)?;
+            walk.window.open();
+            plan(&mut walk, &&Array::new(&items, 100), items[0].0, ALONE);
+            let encoded = walk.planned().iter().map(|range| range.is_encoded);
+            assert!(encoded.eq([sends_encoded, false, false]));
+            assert_eq!(walk.held(), first + (4 + 128) * K);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn without_readahead_nothing_is_planned() -> Result {
+        for rotating in [false, true] {
+            let disk = Disk {
+                rotating,
+                readahead: 0,
+                ..DISK
+            };
+            assert!(!DataReada::new(disk, 1, false)?.advance(key(257, 0, 0), false));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_window_that_thrashed_grows_slowly() -> Result {
+        let items = small_files(3000)?;
+        let tree = Array::new(&items, 100);
+        let mut walk = DataReada::new(DISK, 1, false)?;
+        let mut sizes = KVVec::new();
+        for (key, _) in items.iter() {
+            if !walk.advance(*key, true) {
+                continue;
+            }
+            // Once, what was read ahead is gone.
+            if sizes.len() == 5 && walk.window.size() > 8 * FIRST_WINDOW {
+                walk.report_evicted();
+            }
+            plan(&mut walk, &&tree, *key, ALONE);
+            if !walk.planned().is_empty() {
+                sizes.push(walk.window.size() / FIRST_WINDOW, GFP_KERNEL)?;
+            }
+        }
+        assert_eq!(&sizes[..9], &[1, 2, 4, 8, 16, 8, 9, 10, 11]);
+        Ok(())
+    }
+
+    #[test]
+    fn other_readers_leave_less() -> Result {
+        let items = small_files(3000)?;
+        // 255 inodes are held at most.
+        let cases = [
+            (0, 255 * 8 * K),
+            (3072 * K, 1024 * K),
+            (9999 * K, FIRST_WINDOW),
+        ];
+        for (others, left) in cases {
+            let mut walk = DataReada::new(DISK, 1, false)?;
+            walk.window.open();
+            let others = Others {
+                held: others,
+                count: 0,
+            };
+            plan(&mut walk, &&Array::new(&items, 100), items[0].0, others);
+            assert_eq!(walk.held(), left);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_comes_again_will_be_cloned() -> Result {
+        let part = |offset| Extent {
+            offset,
+            ..extent(1 << 20, 8 * K)
+        };
+        let items = [
+            item(257, 0, None),
+            item(257, 0, Some(part(0))),
+            item(257, 16 * K, Some(part(0))),
+            item(257, 32 * K, Some(part(8 * K))),
+            item(257, 48 * K, Some(part(8 * K))),
+        ];
+        let mut walk = DataReada::new(DISK, 1, false)?;
+        plan(&mut walk, &&Array::new(&items, 100), items[0].0, ALONE);
+        let offsets = walk.planned().iter().map(|range| range.offset);
+        assert!(offsets.eq([0, 32 * K]));
+        Ok(())
+    }
+
+    #[test]
+    fn batches_are_in_disk_order_where_seeks_are_slow() -> Result {
+        let items = small_files(100)?;
+        for rotating in [false, true] {
+            let mut walk = DataReada::new(Disk { rotating, ..DISK }, 1, false)?;
+            plan(&mut walk, &&Array::new(&items, 100), items[0].0, ALONE);
+            walk.advance(items[20].0, true);
+            plan(&mut walk, &&Array::new(&items, 100), items[20].0, ALONE);
+            let count = walk.planned().len() as u32;
+            assert!(count > 16);
+            let order = walk.order().iter().copied();
+            if rotating {
+                assert!(order.eq((0..count).rev()));
+            } else {
+                assert!(order.eq(0..count));
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_send_that_jumps_is_followed() -> Result {
+        let items = small_files(3000)?;
+        let tree = Array::new(&items, 100);
+        let mut walk = DataReada::new(DISK, 1, false)?;
+        plan(&mut walk, &&tree, items[0].0, ALONE);
+        assert!(walk.advance(items[2000].0, true));
+        assert_eq!((walk.held(), walk.queue.inodes), (0, 0));
+        plan(&mut walk, &&tree, items[2000].0, ALONE);
+        assert_eq!(walk.planned()[0].ino, 257 + 1000);
+        assert_eq!(walk.held(), 2 * FIRST_WINDOW);
+        Ok(())
+    }
+
+    #[test]
+    fn only_files_are_read() -> Result {
+        // Here, an inode that has no name or is no file has an item at another offset.
+        let items = array((0..300).map(|number| {
+            let ino = 257 + number / 3;
+            match number % 3 {
+                0 => item(ino, ino % 2, None),
+                part => item(ino, part * 64 * K, Some(extent(number << 20, 8 * K))),
+            }
+        }))?;
+        let mut walk = DataReada::new(DISK, 1, false)?;
+        plan(&mut walk, &&Array::new(&items, 7), items[0].0, ALONE);
+        assert!(walk.planned().len() > 10);
+        assert!(walk.planned().iter().all(|range| range.ino % 2 == 0));
+        // A send that is at an extent has seen that its inode is a file.
+        let mut walk = DataReada::new(DISK, 1, false)?;
+        plan(&mut walk, &&Array::new(&items, 7), items[1].0, ALONE);
+        assert_eq!(walk.planned()[0].ino, 257);
+        Ok(())
+    }
+
+    #[test]
+    fn little_is_read_that_is_not_used() -> Result {
+        let items = small_files(20_000)?;
+        let tree = Array::new(&items, 100);
+        let mut walk = DataReada::new(DISK, 1, false)?;
+        let mut planned = 0;
+        // The first half is cloned, the second half is read.
+        for (number, (key, _)) in items.iter().enumerate() {
+            if walk.advance(*key, number > 20_000) {
+                plan(&mut walk, &&tree, *key, ALONE);
+                planned += walk.planned().len() as u64;
+            }
+            if number == 20_000 {
+                let bytes = planned * 8 * K;
+                assert!((2 * walk.window.most()..3 * walk.window.most()).contains(&bytes));
+            }
+        }
+        let ahead = walk.queue.ahead().len();
+        assert_eq!(walk.passed() as usize + ahead, planned as usize);
+        assert!(planned > 9000);
+        Ok(())
+    }
+
+    #[test]
+    fn trust_that_was_wrong_is_harder_to_earn() -> Result {
+        let items = small_files(1000)?;
+        let tree = Array::new(&items, 100);
+        let mut walk = DataReada::new(DISK, 1, false)?;
+        walk.window.open();
+        let mut gains = KVVec::new();
+        for (number, (key, extent)) in items.iter().enumerate() {
+            let before = walk.credit.bytes;
+            // What the 61st file has is not used.
+            let is_due = walk.advance(*key, number != 2 * 61);
+            if extent.is_none() && number > 0 {
+                gains.push(walk.credit.bytes - before, GFP_KERNEL)?;
+            }
+            if is_due {
+                plan(&mut walk, &&tree, *key, ALONE);
+            }
+        }
+        let (cost, little) = (8 * K, 8 * K / USED_PER_WASTED);
+        assert!(gains[..50].iter().all(|gain| *gain == cost + little));
+        assert!(gains[50..60].iter().all(|gain| *gain == 2 * cost));
+        assert_eq!(gains[60], 0);
+        assert!(gains[61..161].iter().all(|gain| *gain == cost + little));
+        assert_eq!(gains[161], 2 * cost);
+        Ok(())
+    }
+
+    #[test]
+    fn random_trees_are_planned_as_they_would_be_item_by_item() -> Result {
+        let mut random = Random::new(42);
+        for round in 0..50 {
+            let mut items = KVVec::new();
+            let mut wanted = KVVec::new();
+            let (mut ino, mut offset) = (256, 0);
+            for number in 0..2000 {
+                if number == 0 || random.below(3) == 0 {
+                    (ino, offset) = (ino + 1 + random.below(3), 0);
+                    items.push(item(ino, 0, None), GFP_KERNEL)?;
+                }
+                // A hole after each extent, so that there are no runs.
+                let len = 4 * K * (1 + random.below(16));
+                let generation = 1 + random.below(2);
+                let found = Extent {
+                    generation,
+                    ..extent((number + 1) << 20, len)
+                };
+                items.push(item(ino, offset, Some(found)), GFP_KERNEL)?;
+                if generation == 2 {
+                    wanted.push((ino, offset, len), GFP_KERNEL)?;
+                }
+                offset += len + 4 * K;
+            }
+            let tree = Array::new(&items, 1 + random.below(150) as usize);
+            let rotating = round % 2 == 0;
+            let mut walk = DataReada::new(Disk { rotating, ..DISK }, 1, false)?;
+            let planned = send(&mut walk, &tree)?;
+            let planned = planned
+                .iter()
+                .map(|range| (range.ino, range.offset, range.len));
+            assert!(planned.eq(wanted.iter().copied()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0
+
+/*
+ * The readahead of fiemap: of the leaves of the inode, and of the leaves of the extent tree in
+ * which fiemap will look up the references to its extents. leaf_reada.rs decides about the former.
+ *
+ * The tree of the inode may change at any commit. So the readahead submits all leaves itself, and
+ * leaves out the rest of a batch if the commit root is another one.
+ */
+
+#include <linux/blkdev.h>
+#include <linux/sched/signal.h>
+#include "../accessors.h"
+#include "../btrfs_inode.h"
+#include "../ctree.h"
+#include "../disk-io.h"
+#include "../extent_io.h"
+#include "../fs.h"
+#include "leaf_reada.h"
+#include "reada_stats.h"
+
+/* Used in leaf_reada.rs. */
+static_assert(sizeof(struct btrfs_item) + sizeof(struct btrfs_file_extent_item) == 25 + 53);
+
+/* Smaller files have so few extents that the lookup takes longer than it saves. */
+#define READA_FIEMAP_MIN_SIZE	SZ_128K
+
+/* Leaves of the extent tree to read ahead in one fiemap: extents may be scattered over many. */
+#define READA_BACKREF_LEAVES	256
+
+/*
+ * Prepare the readahead of a fiemap from @start to @end, in bytes, for up to @extents_max extents.
+ * As for btrfs_leaf_reada_init(), there may be none.
+ *
+ * A task that asks for a part at a time mostly goes on behind it. Nothing that outlives a call says
+ * how far the call before has read. So the readahead looks whether the next leaves are in memory,
+ * and if not, it reads more than this call needs.
+ */
+void btrfs_fiemap_reada_init(struct btrfs_fiemap_reada *reada, struct btrfs_inode *inode,
+			     u64 start, u64 end, u32 extents_max)
+{
+	struct btrfs_fs_info *fs_info = inode->root->fs_info;
+	const struct btrfs_rust_disk disk = btrfs_reada_disk(fs_info);
+	const u64 size = i_size_read(&inode->vfs_inode);
+	/* No file has more extents than blocks. A call that only counts, with 0, wants all. */
+	const u64 blocks = (size >> fs_info->sectorsize_bits) + 1;
+	const struct btrfs_rust_file_extents extents = {
+		.start.objectid = btrfs_ino(inode),
+		.start.type = BTRFS_EXTENT_DATA_KEY,
+		.start.offset = start,
+		.end.objectid = btrfs_ino(inode),
+		.end.type = BTRFS_EXTENT_DATA_KEY,
+		.end.offset = end,
+		.wanted = min_t(u64, extents_max ?: U32_MAX, blocks),
+		.is_first = start == 0,
+	};
+
+	*reada = (struct btrfs_fiemap_reada){ .start = start, .end = end };
+	if (IS_ENABLED(CONFIG_BTRFS_RUST_VERIFY) || size < READA_FIEMAP_MIN_SIZE ||
+	    !READ_ONCE(fs_info->reada.tree_enable) ||
+	    !btrfs_rust_leaf_reada_init_extents(&reada->plan, &disk, &extents))
+		return;
+	reada->inode = inode;
+	btrfs_reada_join(&fs_info->reada_tree);
+	reada->backref_leaves = min_t(u64, READA_BACKREF_LEAVES,
+				      btrfs_rust_window(&disk) >> fs_info->nodesize_bits);
+	reada->extents = extents_max < BTRFS_RUST_SERIES_EXTENTS ? extents_max : U32_MAX;
+	if (extents_max && !btrfs_fs_incompat(fs_info, EXTENT_TREE_V2))
+		reada->extent_root = btrfs_extent_root(fs_info, 0);
+}
+
+/* End the readahead. @reada may be all zeroes. */
+void btrfs_fiemap_reada_end(struct btrfs_fiemap_reada *reada)
+{
+	if (!reada->inode)
+		return;
+	btrfs_rust_leaf_reada_destroy(&reada->plan);
+	btrfs_reada_leave(&reada->inode->root->fs_info->reada_tree, &reada->held);
+}
+
+/* Start reading the leaf of the extent tree that has the references to @bytenr. */
+static void submit_backref(struct btrfs_fiemap_reada *reada, u64 bytenr)
+{
+	const struct btrfs_rust_key key = btrfs_reada_backrefs(bytenr);
+
+	btrfs_reada_find_leaf(&reada->last_backref, reada->extent_root, &key,
+			      &reada->backref_leaves);
+}
+
+/* The address of a file extent that fiemap will look up, 0 for none. */
+static u64 extent_to_look_up(const struct btrfs_fiemap_reada *reada,
+			     const struct extent_buffer *eb, int slot)
+{
+	const struct btrfs_file_extent_item *item;
+	struct btrfs_key key;
+
+	btrfs_item_key_to_cpu(eb, &key, slot);
+	if (key.objectid != btrfs_ino(reada->inode) || key.type != BTRFS_EXTENT_DATA_KEY ||
+	    key.offset >= reada->end)
+		return 0;
+	item = btrfs_item_ptr(eb, slot, struct btrfs_file_extent_item);
+	if (btrfs_file_extent_type(eb, item) == BTRFS_FILE_EXTENT_INLINE ||
+	    key.offset + btrfs_file_extent_num_bytes(eb, item) <= reada->start)
+		return 0;
+	return btrfs_file_extent_disk_bytenr(eb, item);
+}
+
+/* Start reading the leaves for the lookups of the extents in @eb, a leaf of the inode. */
+static void submit_backrefs(struct btrfs_fiemap_reada *reada, const struct extent_buffer *eb)
+{
+	const struct btrfs_root *root = reada->inode->root;
+	bool wants_path = false;
+	struct blk_plug plug;
+
+	blk_start_plug(&plug);
+	for (int slot = 0; slot < btrfs_header_nritems(eb) && reada->extents; slot++) {
+		const struct btrfs_file_extent_item *item;
+		u64 bytenr;
+
+		if (rwsem_is_contended(&eb->fs_info->commit_root_sem) ||
+		    fatal_signal_pending(current))
+			break;
+		bytenr = extent_to_look_up(reada, eb, slot);
+		if (!bytenr)
+			continue;
+		reada->extents--;
+		submit_backref(reada, bytenr);
+		item = btrfs_item_ptr(eb, slot, struct btrfs_file_extent_item);
+		if (btrfs_file_extent_generation(eb, item) <=
+		    btrfs_root_last_snapshot(&root->root_item))
+			wants_path = true;
+	}
+	/* The path to extents that are older than a snapshot is looked up, too. */
+	if (wants_path)
+		submit_backref(reada, eb->start);
+	blk_finish_plug(&plug);
+}
+
+/* Wait for a leaf, and submit the leaves for its extents; false if the tree has changed. */
+static bool follow_leaf(struct btrfs_fiemap_reada *reada, const struct btrfs_rust_leaf *leaf,
+			u64 root_gen)
+{
+	struct btrfs_root *root = reada->inode->root;
+	struct btrfs_fs_info *fs_info = root->fs_info;
+	struct btrfs_tree_parent_check check = {
+		.transid = leaf->ptr.generation,
+		.owner_root = btrfs_root_id(root),
+	};
+	struct extent_buffer *eb;
+	bool is_same;
+
+	down_read(&fs_info->commit_root_sem);
+	/* Otherwise the leaf may be no more. */
+	is_same = btrfs_header_generation(root->commit_root) == root_gen;
+	if (is_same) {
+		eb = read_tree_block(fs_info, leaf->ptr.blockptr, &check);
+		if (!IS_ERR(eb)) {
+			submit_backrefs(reada, eb);
+			free_extent_buffer(eb);
+		}
+	}
+	up_read(&fs_info->commit_root_sem);
+	return is_same;
+}
+
+/*
+ * Submit a batch. Lets go of commit_root_sem, which the caller holds, while a task waits for it.
+ * Returns the number of leaves submitted.
+ */
+static u32 submit_batch(struct btrfs_fiemap_reada *reada, struct btrfs_rust_leaves chunk,
+			u64 root_gen)
+{
+	struct btrfs_root *root = reada->inode->root;
+	struct rw_semaphore *sem = &root->fs_info->commit_root_sem;
+	struct blk_plug plug;
+	u32 submitted = 0;
+
+	blk_start_plug(&plug);
+	while (chunk.count) {
+		for (u32 i = 0; i < chunk.count; i++) {
+			if (rwsem_is_contended(sem)) {
+				up_read(sem);
+				cond_resched();
+				down_read(sem);
+				if (btrfs_header_generation(root->commit_root) != root_gen)
+					goto out;
+			}
+			if (fatal_signal_pending(current) ||
+			    !btrfs_reada_leaf(root, &chunk.leaves[i], 0))
+				goto out;
+			submitted++;
+		}
+		chunk = btrfs_rust_leaf_reada_report(&reada->plan, chunk.count, false);
+	}
+out:
+	blk_finish_plug(&plug);
+	return submitted;
+}
+
+/* Move the fiemap to @offset, in bytes, and read ahead. */
+void btrfs_fiemap_reada_advance(struct btrfs_fiemap_reada *reada, u64 offset)
+{
+	struct btrfs_rust_key position = { .type = BTRFS_EXTENT_DATA_KEY, .offset = offset };
+	struct btrfs_reada_total *total;
+	struct btrfs_fs_info *fs_info;
+	struct btrfs_root *root;
+
+	if (!reada->inode)
+		return;
+	root = reada->inode->root;
+	fs_info = root->fs_info;
+	total = &fs_info->reada_tree;
+	position.objectid = btrfs_ino(reada->inode);
+	while (btrfs_rust_leaf_reada_advance(&reada->plan, root, &position)) {
+		struct btrfs_rust_leaves batch;
+		u32 submitted;
+		u64 root_gen;
+
+		down_read(&fs_info->commit_root_sem);
+		root_gen = btrfs_header_generation(root->commit_root);
+		batch = btrfs_rust_leaf_reada_plan(&reada->plan, root, NULL,
+						   btrfs_reada_others(total, reada->held));
+		btrfs_reada_hold(total, &reada->held, batch.held);
+		btrfs_reada_count_batch(root, &batch);
+		submitted = submit_batch(reada, batch, root_gen);
+		up_read(&fs_info->commit_root_sem);
+
+		if (!reada->extent_root)
+			continue;
+		/* The leaves of the next chunks follow in memory. */
+		for (u32 i = 0; i < submitted && reada->backref_leaves; i++) {
+			if (fatal_signal_pending(current) ||
+			    !follow_leaf(reada, &batch.leaves[i], root_gen))
+				break;
+		}
+	}
+}

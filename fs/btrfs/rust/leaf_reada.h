@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+
+#ifndef BTRFS_LEAF_READA_H
+#define BTRFS_LEAF_READA_H
+
+#include <linux/types.h>
+#include <linux/workqueue.h>
+#include <uapi/linux/btrfs_tree.h>
+#include "btrfs_rust.h"
+
+struct btrfs_fs_info;
+struct btrfs_inode;
+struct btrfs_key;
+struct btrfs_reada_total;
+struct btrfs_root;
+struct cgroup_subsys_state;
+
+#ifdef CONFIG_BTRFS_RUST
+
+/* The readahead of a walk through the commit root of @left, or of its comparison with @right's. */
+struct btrfs_leaf_reada {
+	struct btrfs_rust_leaf_reada plan;
+	/* NULL if there is no readahead. */
+	struct btrfs_root *left;
+	struct btrfs_root *right;
+	/* The leaves to submit next, and the worker that submits them. */
+	struct btrfs_rust_leaves chunk;
+	struct work_struct work;
+	/* The I/O priority of the walk, for each batch, and its cgroup. */
+	u16 ioprio;
+	struct cgroup_subsys_state *blkcg_css;
+	/* The worker has the plan. */
+	bool is_busy;
+	bool stop;
+	/* The bytes counted in fs_info->reada_tree. */
+	u64 held;
+	/* The last relocation before the plan. */
+	u64 last_reloc_trans;
+};
+
+static inline struct btrfs_rust_key btrfs_rust_key(const struct btrfs_key *key)
+{
+	return (struct btrfs_rust_key){
+		.objectid = key->objectid,
+		.type = key->type,
+		.offset = key->offset,
+	};
+}
+
+/* A search key just past the extent item of @bytenr: finds the leaf that holds its backrefs. */
+static inline struct btrfs_rust_key btrfs_reada_backrefs(u64 bytenr)
+{
+	return (struct btrfs_rust_key){
+		.objectid = bytenr,
+		.type = BTRFS_METADATA_ITEM_KEY,
+		.offset = U64_MAX,
+	};
+}
+
+struct btrfs_rust_disk btrfs_reada_disk(const struct btrfs_fs_info *fs_info);
+bool btrfs_reada_leaf(struct btrfs_root *root, const struct btrfs_rust_leaf *leaf, u16 ioprio);
+void btrfs_reada_find_leaf(struct btrfs_rust_last_leaf *last, struct btrfs_root *root,
+			   const struct btrfs_rust_key *key, u32 *budget);
+void btrfs_reada_count_batch(const struct btrfs_root *root, const struct btrfs_rust_leaves *batch);
+void btrfs_reada_join(struct btrfs_reada_total *total);
+void btrfs_reada_hold(struct btrfs_reada_total *total, u64 *held, u64 bytes);
+struct btrfs_rust_others btrfs_reada_others(const struct btrfs_reada_total *total, u64 held);
+void btrfs_reada_leave(struct btrfs_reada_total *total, u64 *held);
+
+void btrfs_leaf_reada_init(struct btrfs_leaf_reada *reada, struct btrfs_root *left,
+			   struct btrfs_root *right);
+void btrfs_leaf_reada_end(struct btrfs_leaf_reada *reada);
+void btrfs_leaf_reada_advance(struct btrfs_leaf_reada *reada, const struct btrfs_key *key);
+void btrfs_leaf_reada_compare(struct btrfs_leaf_reada *reada, const struct btrfs_key *left,
+			      const struct btrfs_key *right);
+
+static inline bool btrfs_leaf_reada_is_on(const struct btrfs_leaf_reada *reada)
+{
+	return reada->left;
+}
+
+/* The readahead of a fiemap: of the leaves of an inode, and of the extent tree. */
+struct btrfs_fiemap_reada {
+	struct btrfs_rust_leaf_reada plan;
+	/* NULL if there is no readahead. */
+	struct btrfs_inode *inode;
+	/* NULL if the sharedness of the extents is not looked up. */
+	struct btrfs_root *extent_root;
+	struct btrfs_rust_last_leaf last_backref;
+	/* The range, in bytes. */
+	u64 start;
+	u64 end;
+	/* The extents to look up, and the leaves of the extent tree to read ahead for them. */
+	u32 extents;
+	u32 backref_leaves;
+	/* The bytes counted in fs_info->reada_tree. */
+	u64 held;
+};
+
+void btrfs_fiemap_reada_init(struct btrfs_fiemap_reada *reada, struct btrfs_inode *inode,
+			     u64 start, u64 end, u32 extents_max);
+void btrfs_fiemap_reada_end(struct btrfs_fiemap_reada *reada);
+void btrfs_fiemap_reada_advance(struct btrfs_fiemap_reada *reada, u64 offset);
+
+#else
+
+struct btrfs_leaf_reada { };
+
+static inline void btrfs_leaf_reada_init(struct btrfs_leaf_reada *reada, struct btrfs_root *left,
+					 struct btrfs_root *right)
+{
+}
+
+static inline void btrfs_leaf_reada_end(struct btrfs_leaf_reada *reada)
+{
+}
+
+static inline void btrfs_leaf_reada_advance(struct btrfs_leaf_reada *reada,
+					    const struct btrfs_key *key)
+{
+}
+
+/* Not a function: even unused, its arguments would change the code around it. */
+#define btrfs_leaf_reada_compare(reada, left, right) do { } while (0)
+
+static inline bool btrfs_leaf_reada_is_on(const struct btrfs_leaf_reada *reada)
+{
+	return false;
+}
+
+struct btrfs_fiemap_reada { };
+
+static inline void btrfs_fiemap_reada_init(struct btrfs_fiemap_reada *reada,
+					   struct btrfs_inode *inode, u64 start, u64 end,
+					   u32 extents_max)
+{
+}
+
+static inline void btrfs_fiemap_reada_end(struct btrfs_fiemap_reada *reada)
+{
+}
+
+static inline void btrfs_fiemap_reada_advance(struct btrfs_fiemap_reada *reada, u64 offset)
+{
+}
+
+#endif
+
+#endif

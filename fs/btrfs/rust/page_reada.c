@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0
+
+/*
+ * The readahead of file data into the page cache, ahead of a send. The inodes are held until the
+ * send has passed them.
+ */
+
+#include <linux/backing-dev.h>
+#include <linux/mm.h>
+#include <linux/pagemap.h>
+#include <linux/sched/signal.h>
+#include "../btrfs_inode.h"
+#include "../ctree.h"
+#include "../extent_io.h"
+#include "../fs.h"
+#include "data_reada.h"
+#include "reada_stats.h"
+
+/* Pages to read at a time: a fatal signal ends the readahead between two of them. */
+#define READ_CHUNK	((pgoff_t)(SZ_2M >> PAGE_SHIFT))
+
+struct btrfs_reada_inode {
+	u64 ino;
+	/* NULL if no data of it is read ahead. */
+	struct inode *inode;
+	/* The start of the readahead, and the part of it that is unused; whole pages, in bytes. */
+	u64 start;
+	u64 unused;
+	/* The pages before this offset were counted as used, if they were used. */
+	u64 counted;
+	/* Its page cache was empty before the readahead; the number of pages after it. */
+	bool clean;
+	unsigned long nrpages;
+	/* The send has begun to read it, and cleans the page cache. */
+	bool is_open;
+	/* The last relocation before any of it was read. */
+	u64 last_reloc_trans;
+};
+
+/* The page cache of an inode has only pages that were read ahead. */
+static bool is_clean(const struct btrfs_reada_inode *held)
+{
+	return held->clean && held->inode->i_mapping->nrpages <= held->nrpages;
+}
+
+static bool lacks_checksums(const struct btrfs_reada_inode *held)
+{
+	return BTRFS_I(held->inode)->flags & BTRFS_INODE_NODATASUM;
+}
+
+static u64 last_reloc_trans_of(const struct btrfs_reada_inode *held)
+{
+	return READ_ONCE(BTRFS_I(held->inode)->root->fs_info->last_reloc_trans);
+}
+
+/*
+ * A block group was relocated since the inode is held, and its data has no checksums. Relocation
+ * does not wait for reads: other data may have been written there before they were done.
+ */
+static bool may_be_wrong(const struct btrfs_reada_inode *held)
+{
+	return lacks_checksums(held) && held->last_reloc_trans != last_reloc_trans_of(held);
+}
+
+/* Count the pages that were read ahead and not used as wasted. */
+static void count_unused(struct btrfs_reada_inode *held)
+{
+	const struct btrfs_root *root = BTRFS_I(held->inode)->root;
+
+	if (held->unused)
+		btrfs_reada_wasted(root->fs_info, btrfs_root_id(root), held->ino,
+				   max(held->start, held->counted), held->unused);
+	held->unused = 0;
+}
+
+/* Let go of an inode, and drop its unused pages if nobody else has read it. */
+static void put_inode(struct btrfs_reada_inode *held)
+{
+	if (held->inode) {
+		const bool is_unused = !held->is_open && is_clean(held);
+
+		count_unused(held);
+		/* Pages that are still being read stay only if checksums verify them. */
+		if (may_be_wrong(held) || (is_unused && lacks_checksums(held)))
+			invalidate_inode_pages2(held->inode->i_mapping);
+		else if (is_unused)
+			invalidate_mapping_pages(held->inode->i_mapping, 0, -1);
+		iput(held->inode);
+	}
+	*held = (struct btrfs_reada_inode){ };
+}
+
+/* Returns whether there was memory. btrfs_page_reada_end() is to be called in any case. */
+bool btrfs_page_reada_init(struct btrfs_data_reada *reada)
+{
+	reada->inodes = kvzalloc_objs(*reada->inodes, BTRFS_RUST_DATA_INODES);
+	reada->marked = folio_alloc(GFP_KERNEL, 0);
+	return reada->inodes && reada->marked;
+}
+
+/* Let go of all inodes. */
+void btrfs_page_reada_end(struct btrfs_data_reada *reada)
+{
+	for (u32 i = 0; reada->inodes && i < BTRFS_RUST_DATA_INODES; i++)
+		put_inode(&reada->inodes[i]);
+	kvfree(reada->inodes);
+	if (reada->marked)
+		folio_put(reada->marked);
+}
+
+/* Hold the inode of a range. */
+void btrfs_page_reada_hold(struct btrfs_data_reada *reada,
+			   const struct btrfs_rust_file_range *range)
+{
+	struct btrfs_reada_inode *held = &reada->inodes[range->slot];
+	struct btrfs_inode *inode;
+
+	if (held->ino == range->ino)
+		return;
+	put_inode(held);
+	held->ino = range->ino;
+	inode = btrfs_iget(range->ino, reada->root);
+	if (IS_ERR(inode))
+		return;
+	/* Where keys are out of order, the planner may have seen another inode item. */
+	if (!S_ISREG(inode->vfs_inode.i_mode)) {
+		iput(&inode->vfs_inode);
+		return;
+	}
+	held->inode = &inode->vfs_inode;
+	held->clean = inode->vfs_inode.i_mapping->nrpages == 0;
+	held->start = U64_MAX;
+	held->last_reloc_trans = last_reloc_trans_of(held);
+}
+
+/*
+ * Start reading @count pages from @index on, in folios as large as the page cache has. The first
+ * one gets the mark of page_cache_async_readahead(), unless the last one ends the file.
+ *
+ * Only page_cache_async_ra() makes large folios. It doubles the last window, up to ra_pages, and
+ * rounds the end of the new one down to the lowest bit of ra_pages. So let the last window be half
+ * of @count, and ra_pages odd. @marked merely loses its mark.
+ */
+static void read_window(struct address_space *mapping, struct folio *marked, pgoff_t index,
+			pgoff_t count)
+{
+	const pgoff_t last = DIV_ROUND_UP(count, 2);
+	struct file_ra_state ra = {
+		.start = index - last,
+		.size = last,
+		.ra_pages = count | 1,
+		.order = mapping_max_folio_order(mapping),
+	};
+	DEFINE_READAHEAD(ractl, NULL, &ra, mapping, index);
+
+	page_cache_async_ra(&ractl, marked, count);
+}
+
+/* Keep put_file_data() from reading ahead when it comes to the page @index. */
+static void clear_mark(struct address_space *mapping, pgoff_t index)
+{
+	struct folio *folio = filemap_get_folio(mapping, index);
+
+	if (IS_ERR(folio))
+		return;
+	folio_clear_readahead(folio);
+	folio_put(folio);
+}
+
+/* Start reading a range, up to the offset @end, into the page cache. */
+void btrfs_page_reada_read(struct btrfs_data_reada *reada,
+			   const struct btrfs_rust_file_range *range, u64 end)
+{
+	struct btrfs_reada_inode *held = &reada->inodes[range->slot];
+	struct address_space *mapping = held->inode->i_mapping;
+	const pgoff_t ra_pages = inode_to_bdi(held->inode)->ra_pages;
+	const pgoff_t index = range->offset >> PAGE_SHIFT;
+	const pgoff_t count = DIV_ROUND_UP_ULL(end, PAGE_SIZE) - index;
+	/* put_file_data() goes on from the mark of the second window, not too far from the end. */
+	const pgoff_t second = range->is_cut ? min(max(ra_pages / 2, 1), count / 2) : 0;
+	const unsigned long nrpages = mapping->nrpages;
+
+	if (!ra_pages)
+		return;
+	for (pgoff_t done = 0; done < count - second && !fatal_signal_pending(current);
+	     done += READ_CHUNK) {
+		read_window(mapping, reada->marked, index + done,
+			    min(count - second - done, READ_CHUNK));
+		clear_mark(mapping, index + done);
+	}
+	if (second)
+		read_window(mapping, reada->marked, index + count - second, second);
+	held->start = min(held->start, (u64)index << PAGE_SHIFT);
+	held->nrpages = mapping->nrpages;
+	/* Unless other tasks read or free pages of it at the same time. */
+	if (held->nrpages > nrpages) {
+		const u64 bytes = (u64)(held->nrpages - nrpages) << PAGE_SHIFT;
+
+		held->unused += bytes;
+		btrfs_reada_submitted(reada->root->fs_info, btrfs_root_id(reada->root), held->ino,
+				      (u64)index << PAGE_SHIFT, bytes);
+	}
+}
+
+/* Let go of the inodes before @ino. */
+void btrfs_page_reada_pass(struct btrfs_data_reada *reada, u64 ino)
+{
+	while (reada->inodes[reada->first].ino && reada->inodes[reada->first].ino < ino) {
+		put_inode(&reada->inodes[reada->first]);
+		reada->first = (reada->first + 1) % BTRFS_RUST_DATA_INODES;
+	}
+}
+
+/* The inode of a range, or NULL. */
+struct inode *btrfs_page_reada_inode(const struct btrfs_data_reada *reada,
+				     const struct btrfs_rust_file_range *range)
+{
+	return reada->inodes[range->slot].inode;
+}
+
+/*
+ * Note that the send reads data of @inode. If it is to @clean the page cache afterwards, from
+ * @start on, that includes the pages read ahead.
+ */
+void btrfs_data_reada_use(struct btrfs_data_reada *reada, const struct inode *inode, bool *clean,
+			  u64 *start)
+{
+	struct btrfs_reada_inode *held;
+
+	if (!reada->root)
+		return;
+	reada->has_read = true;
+	held = &reada->inodes[reada->first];
+	if (held->inode != inode || held->is_open)
+		return;
+	held->is_open = true;
+	if (inode->i_mapping->nrpages < held->nrpages)
+		btrfs_rust_data_reada_report_evicted(&reada->plan);
+	if (is_clean(held)) {
+		*clean = true;
+		*start = min(*start, held->start);
+	}
+}
+
+/*
+ * Count the folio of @inode at @start as used, up to @end at most, before the send waits for it.
+ * A page counts once, also if the send comes to it again.
+ */
+void btrfs_data_reada_use_folio(struct btrfs_data_reada *reada, const struct inode *inode,
+				u64 start, u64 end)
+{
+	struct btrfs_reada_inode *held;
+	struct folio *folio;
+
+	if (!reada->root)
+		return;
+	held = &reada->inodes[reada->first];
+	if (held->inode != inode || !held->unused || start < held->start)
+		return;
+	folio = filemap_get_folio(inode->i_mapping, start >> PAGE_SHIFT);
+	/* Dropped already. The pages that the page cache reads again count as used. */
+	if (IS_ERR(folio))
+		return;
+	start = max(round_down(start, PAGE_SIZE), held->counted);
+	end = min3(round_up(end, PAGE_SIZE), (u64)folio_next_pos(folio),
+		   start + held->unused);
+	if (start < end) {
+		held->unused -= end - start;
+		held->counted = end;
+		btrfs_reada_used(reada->root->fs_info, btrfs_root_id(reada->root), held->ino, start,
+				 end - start, !folio_test_uptodate(folio));
+	}
+	folio_put(folio);
+}
+
+/*
+ * If @folio of @inode, locked and uptodate, may be wrong, put it, drop all pages of @inode, and
+ * return true: the caller is to read them again.
+ */
+bool btrfs_data_reada_put_moved(struct btrfs_data_reada *reada, const struct inode *inode,
+				struct folio *folio)
+{
+	struct btrfs_reada_inode *held;
+	u64 last_reloc_trans;
+
+	if (!reada->root)
+		return false;
+	held = &reada->inodes[reada->first];
+	if (held->inode != inode || !may_be_wrong(held) || fatal_signal_pending(current))
+		return false;
+	folio_unlock(folio);
+	folio_put(folio);
+	last_reloc_trans = last_reloc_trans_of(held);
+	/* Waits for reads in flight. Pages that another reader has locked stay: try again. */
+	if (!invalidate_inode_pages2(inode->i_mapping)) {
+		held->last_reloc_trans = last_reloc_trans;
+		count_unused(held);
+		held->start = U64_MAX;
+	}
+	cond_resched();
+	return true;
+}

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Positions in trees, above the leaves.
+//!
+//! A [`Cursor`] reads nodes and waits for them. Of the leaves it knows what their parents say: the
+//! first key, the address and the generation.
+
+use core::ops::Deref;
+
+use kernel::prelude::*;
+
+/// The greatest number of nodes on a path, without the leaf; `BTRFS_MAX_LEVEL` - 1.
+const MAX_DEPTH: usize = 7;
+
+/// The number of pointers that a cursor copies from a node at a time.
+const RANGE: usize = 2;
+
+/// A key of a tree, in the order of the tree; `struct btrfs_key`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Zeroable)]
+#[repr(C)]
+pub(crate) struct Key {
+    /// The object that the item belongs to, an inode for example.
+    pub(crate) objectid: u64,
+    /// The type of the item.
+    pub(crate) kind: u8,
+    /// Its meaning depends on the type.
+    pub(crate) offset: u64,
+}
+
+impl Key {
+    /// The greatest key.
+    pub(crate) const MAX: Self = Self {
+        objectid: u64::MAX,
+        kind: u8::MAX,
+        offset: u64::MAX,
+    };
+
+    /// The least greater key; [`Key::MAX`] is its own successor.
+    pub(crate) fn successor(self) -> Self {
+        if self == Self::MAX {
+            return self;
+        }
+        let (offset, carry) = self.offset.overflowing_add(1);
+        let (kind, carry) = self.kind.overflowing_add(u8::from(carry));
+        Self {
+            objectid: self.objectid.saturating_add(u64::from(carry)),
+            kind,
+            offset,
+        }
+    }
+}
+
+/// The pointer of a node to a child; `struct btrfs_key_ptr`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct KeyPtr {
+    /// The first key in the child.
+    pub(crate) key: Key,
+    /// The logical address of the child, in bytes.
+    pub(crate) blockptr: u64,
+    /// The generation of the child.
+    pub(crate) generation: u64,
+}
+
+impl KeyPtr {
+    /// Both point to the same block.
+    fn is_same(&self, other: &Self) -> bool {
+        self.blockptr == other.blockptr && self.generation == other.generation
+    }
+}
+
+/// A node of a tree: never a leaf.
+pub(crate) trait Node {
+    /// The level in the tree, 1 for a parent of leaves.
+    fn level(&self) -> u32;
+    /// The size of each node of the filesystem, in bytes.
+    fn nodesize(&self) -> u32;
+    /// The number of children.
+    fn nritems(&self) -> u32;
+    /// Copies the pointers from `slot` on. Those past the last child have no defined value.
+    fn copy_ptrs(&self, slot: u32, ptrs: &mut [KeyPtr]);
+    /// The slot of the child that begins with `key`, or [`Err`] with the first slot of a greater
+    /// key; `btrfs_bin_search()`.
+    fn search(&self, key: Key) -> Result<u32, u32>;
+    /// The block at `blockptr` is in memory, or being read.
+    fn is_cached(&self, blockptr: u64) -> bool;
+
+    /// The pointer in `slot`.
+    fn ptr(&self, slot: u32) -> KeyPtr {
+        let mut ptr = KeyPtr::default();
+        self.copy_ptrs(slot, core::slice::from_mut(&mut ptr));
+        ptr
+    }
+}
+
+impl<D: Deref<Target: Node>> Node for D {
+    fn level(&self) -> u32 {
+        (**self).level()
+    }
+    fn nodesize(&self) -> u32 {
+        (**self).nodesize()
+    }
+    fn nritems(&self) -> u32 {
+        (**self).nritems()
+    }
+    fn copy_ptrs(&self, slot: u32, ptrs: &mut [KeyPtr]) {
+        (**self).copy_ptrs(slot, ptrs);
+    }
+    fn search(&self, key: Key) -> Result<u32, u32> {
+        (**self).search(key)
+    }
+    fn is_cached(&self, blockptr: u64) -> bool {
+        (**self).is_cached(blockptr)
+    }
+}
+
+/// The root of a tree.
+pub(crate) enum Root<N> {
+    /// A node above the leaves.
+    Node(N),
+    /// A leaf, or no tree at all. It has nothing to read ahead.
+    Leaf,
+    /// The tree is not committed yet. A later call may find it committed.
+    Uncommitted,
+}
+
+/// A tree.
+pub(crate) trait Tree {
+    /// A node above the leaves.
+    type Node: Node;
+
+    /// The root.
+    fn root(&self) -> Root<Self::Node>;
+
+    /// A task waits for the lock that keeps the tree as it is, or a fatal signal is pending.
+    fn is_contended(&self) -> bool;
+
+    /// Reads a child that is not a leaf, and waits for it; `None` on errors. The siblings in the
+    /// slots `ahead` are read ahead.
+    fn child(
+        &self,
+        node: &Self::Node,
+        slot: u32,
+        ahead: impl Iterator<Item = u32>,
+    ) -> Option<Self::Node>;
+}
+
+/// A leaf to read ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Leaf {
+    /// The pointer of its parent.
+    pub(crate) ptr: KeyPtr,
+    /// The number of its tree: 0 or 1.
+    pub(crate) tree: u8,
+}
+
+/// A position in a tree, above the leaves.
+pub(crate) struct Cursor<'a, T: Tree> {
+    tree: &'a T,
+    /// The nodes from the root down, each with a slot.
+    path: [Option<(T::Node, u32)>; MAX_DEPTH],
+    /// The number of nodes in `path`; 0 at the end of the tree.
+    depth: usize,
+    /// Pointers of the last node in `path`, from the slot `first` on.
+    ptrs: [KeyPtr; RANGE],
+    first: u32,
+    from: Key,
+    /// The leaf that contains `from` is wanted, too, if it begins before.
+    inside: bool,
+    /// Leaves that begin here or later are not wanted.
+    end: Key,
+}
+
+impl<'a, T: Tree> Cursor<'a, T> {
+    /// A cursor in the root, where `from` is; `None` if the tree is not committed.
+    pub(crate) fn new(tree: &'a T, from: Key, inside: bool, end: Key) -> Option<Self> {
+        let mut cursor = Self {
+            tree,
+            path: [const { None }; MAX_DEPTH],
+            depth: 0,
+            ptrs: [KeyPtr::default(); RANGE],
+            first: 0,
+            from,
+            inside,
+            end,
+        };
+        match tree.root() {
+            Root::Node(root) => cursor.enter(root)?,
+            Root::Leaf => (),
+            Root::Uncommitted => return None,
+        }
+        Some(cursor)
+    }
+
+    /// Goes down into a node; `None` if the path has no room for it.
+    fn enter(&mut self, node: T::Node) -> Option<()> {
+        let entry = self.path.get_mut(self.depth)?;
+        let slot = match node.search(self.from) {
+            Err(next) if node.level() > 1 || self.inside => next.saturating_sub(1),
+            Ok(slot) | Err(slot) => slot,
+        };
+        *entry = Some((node, slot));
+        self.depth += 1;
+        self.load();
+        self.leave_ended();
+        Some(())
+    }
+
+    /// Copies pointers from the slot of the cursor on.
+    fn load(&mut self) {
+        let last = self
+            .depth
+            .checked_sub(1)
+            .and_then(|last| self.path.get(last));
+        if let Some(Some((node, slot))) = last {
+            node.copy_ptrs(*slot, &mut self.ptrs);
+            self.first = *slot;
+        }
+    }
+
+    /// The node and the slot of the cursor.
+    pub(crate) fn head(&self) -> Option<(&T::Node, u32)> {
+        let (node, slot) = self.path.get(self.depth.checked_sub(1)?)?.as_ref()?;
+        Some((node, *slot))
+    }
+
+    /// The pointer in that slot.
+    pub(crate) fn ptr(&self) -> Option<&KeyPtr> {
+        let (_, slot) = self.head()?;
+        self.ptrs.get(slot.checked_sub(self.first)? as usize)
+    }
+
+    /// Its key.
+    pub(crate) fn key(&self) -> Option<Key> {
+        self.ptr().map(|ptr| ptr.key)
+    }
+
+    /// The level of the node; 0 at the end of the tree.
+    pub(crate) fn level(&self) -> u32 {
+        self.head().map_or(0, |(node, _)| node.level())
+    }
+
+    /// The tree.
+    pub(crate) fn tree(&self) -> &'a T {
+        self.tree
+    }
+
+    /// Goes to the next slot, of a parent after the last one of the node.
+    pub(crate) fn advance(&mut self) {
+        self.step();
+        self.leave_ended();
+    }
+
+    fn step(&mut self) {
+        let last = self.depth.checked_sub(1);
+        if let Some(Some((_, slot))) = last.and_then(|last| self.path.get_mut(last)) {
+            *slot += 1;
+        }
+        if self.ptr().is_none() {
+            self.load();
+        }
+    }
+
+    fn leave_ended(&mut self) {
+        while self
+            .head()
+            .is_some_and(|(node, slot)| slot >= node.nritems())
+        {
+            self.depth -= 1;
+            self.path[self.depth] = None;
+            self.first = u32::MAX;
+            self.step();
+        }
+        if self.key().is_some_and(|key| key >= self.end) {
+            self.depth = 0;
+        }
+    }
+
+    /// Goes down to the parents of leaves; `None` at the end, and on errors.
+    pub(crate) fn descend_to_leaves(&mut self) -> Option<(&T::Node, u32)> {
+        while self.level() > 1 {
+            self.descend(None, 0)?;
+        }
+        self.head()
+    }
+
+    /// The node on a level of the path, and its slot.
+    fn on_level(&self, level: u32) -> Option<(&T::Node, u32)> {
+        let mut path = self.path.iter().flatten();
+        let (node, slot) = path.find(|(node, _)| node.level() == level)?;
+        Some((node, *slot))
+    }
+
+    /// Goes down to the child that contains `from`, or to the first; `None` on errors. Up to
+    /// `ahead` of its siblings that are not in the `other` tree are read ahead.
+    pub(crate) fn descend(&mut self, other: Option<&Cursor<'_, T>>, ahead: usize) -> Option<()> {
+        let (node, slot) = self.head()?;
+        let counterpart = other.and_then(|other| other.on_level(node.level()));
+        let also = unshared(node, slot + 1, counterpart).take(ahead);
+        let child = self.tree.child(node, slot, also)?;
+        if child.level() + 1 != node.level() {
+            return None;
+        }
+        self.enter(child)
+    }
+}
+
+/// The slots of `node` from `slot` on whose children are not also those of `other`, a node of the
+/// same level of the other tree, from its slot on.
+fn unshared<'n, N: Node>(
+    node: &'n N,
+    slot: u32,
+    other: Option<(&'n N, u32)>,
+) -> impl Iterator<Item = u32> + 'n {
+    let mut other = other;
+    (slot..node.nritems()).filter(move |slot| {
+        let Some((other, other_slot)) = &mut other else {
+            return true;
+        };
+        let ptr = node.ptr(*slot);
+        while *other_slot < other.nritems() {
+            let counterpart = other.ptr(*other_slot);
+            if counterpart.key >= ptr.key {
+                return !ptr.is_same(&counterpart);
+            }
+            *other_slot += 1;
+        }
+        true
+    })
+}
+
+/// The next move of the comparison of two trees.
+pub(crate) enum Turn {
+    /// Of the first cursor.
+    Left,
+    /// Of the second cursor.
+    Right,
+    /// Of both.
+    Both,
+    /// Of both, past a subtree that they share.
+    Shared,
+    /// Both trees are at their end.
+    End,
+}
+
+/// The next move of two cursors, as in `btrfs_compare_trees()`.
+pub(crate) fn turn<T: Tree>(left: &Cursor<'_, T>, right: &Cursor<'_, T>) -> Turn {
+    use core::cmp::Ordering::*;
+
+    let (Some(a), Some(b)) = (left.ptr(), right.ptr()) else {
+        return match (left.depth, right.depth) {
+            (0, 0) => Turn::End,
+            (_, 0) => Turn::Left,
+            (..) => Turn::Right,
+        };
+    };
+    // The higher one goes down first.
+    let order = right.level().cmp(&left.level());
+    match order.then_with(|| a.key.cmp(&b.key)) {
+        Less => Turn::Left,
+        Greater => Turn::Right,
+        Equal if a.is_same(b) => Turn::Shared,
+        Equal => Turn::Both,
+    }
+}
+
+/// The leaf of the last lookup, where lookups mostly follow each other in one tree.
+///
+/// All zeroes is none.
+#[derive(Default, Zeroable)]
+pub(crate) struct LastLeaf {
+    /// The first key in it, or in the part of the tree that could not be read.
+    first: Key,
+    /// The first key behind that.
+    end: Key,
+}
+
+impl LastLeaf {
+    /// The leaf of `key`, unless it is the last one. `None` also on errors, once for all keys in
+    /// the same part of the tree.
+    pub(crate) fn find<T: Tree>(&mut self, tree: &T, key: Key) -> Option<Leaf> {
+        if (self.first..self.end).contains(&key) {
+            return None;
+        }
+        let mut cursor = Cursor::new(tree, key, true, Key::MAX)?;
+        let is_found = cursor.descend_to_leaves().is_some();
+        let ptr = *cursor.ptr()?;
+        cursor.advance();
+        self.first = ptr.key;
+        self.end = cursor.key().unwrap_or(Key::MAX);
+        is_found.then_some(Leaf { ptr, tree: 0 })
+    }
+}
+
+#[cfg(CONFIG_BTRFS_RUST_KUNIT_TEST)]
+pub(crate) mod tests;
