@@ -60,9 +60,10 @@ def kvm_works():
     return verdict.exists() and verdict.read_text().strip() == "works"
 
 
-def with_ccache():
-    """The environment for make: Debian's ccache has a directory of compilers by their own names."""
-    return {**os.environ, "PATH": f"/usr/lib/ccache:{os.environ['PATH']}"}
+def make_environment():
+    """The environment for kbuild: compilers through Debian's ccache, and no options of the make that has called us."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("MAKE") and name != "MFLAGS"}
+    return ours | {"PATH": f"/usr/lib/ccache:{os.environ['PATH']}"}
 
 
 def need_space(where, gigabytes):

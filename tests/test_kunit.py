@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from common import SPLAT, kunit, locked, with_ccache
+from common import SPLAT, kunit, locked, make_environment
 from conftest import BUILD, SRC, output_of
 
 RUST = SRC / "fs/btrfs/rust"
@@ -36,7 +36,7 @@ def run(tree, arch, objects, fragments, *options):
         # Clippy speaks only when it compiles.
         (objects / "fs/btrfs/rust/btrfs_rust.o").unlink(missing_ok=True)
         said = output_of(*kunit(tree, arch, objects, fragments, *options, "--timeout=600", f"--json={results}", "btrfs_*"),
-                         cwd=tree, env=with_ccache())
+                         cwd=tree, env=make_environment())
         # Of tests that pass, kunit.py does not show what the kernel said.
         assert [line for line in (objects / "test.log").read_text(errors="replace").splitlines() if SPLAT.search(line)] == []
     return said, {suite["name"]: {test["name"] for test in suite["test_cases"] if test["status"] == "PASS"}
