@@ -14,6 +14,8 @@ from pathlib import Path
 SRC = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("BUILD", SRC / "build"))
 CACHE = Path(os.environ.get("CACHE", BUILD / "cache"))
+# Configuration fragments of the kernels that we build.
+CONFIGS = SRC / "scripts/configs"
 # What a kernel says when it has found itself to be wrong.
 SPLAT = re.compile(r"WARNING:|BUG:|kernel BUG|Oops|Call Trace|general protection|possible recursive|rust_kernel: panicked"
                    r"|Kernel panic|BTRFS (critical|error)")
@@ -47,9 +49,9 @@ def timed(step):
 def kunit(tree, arch, objects, fragments, *options):
     """The command that runs KUnit suites with the kernel's own runner, in its directory `tree`.
 
-    `fragments` are files of tools/testing/kunit, with which the kernel is built in the directory `objects`.
+    `fragments` are files of CONFIGS, with which the kernel is built in the directory `objects`.
     """
-    configs = [*(SRC / "tools/testing/kunit" / name for name in fragments), SRC / "fs/btrfs/rust/.kunitconfig"]
+    configs = [*(CONFIGS / name for name in fragments), SRC / "fs/btrfs/rust/.kunitconfig"]
     return [tree / "tools/testing/kunit/kunit.py", "run", f"--arch={arch}", f"--build_dir={objects}",
             *(f"--kunitconfig={config}" for config in configs), "--make_options=LLVM=1", f"--jobs={os.cpu_count() + 1}", *options]
 
