@@ -119,6 +119,20 @@ def test_a_kernel_or_flavour_that_is_not_there_is_refused():
     assert "no flavour" in refused(SRC / "scripts/build", "um-none")
 
 
+def test_a_kernel_is_configured_once_and_what_it_does_not_take_is_refused(tree, tmp_path):
+    script = module("build")
+    written = []
+    for _ in range(2):
+        script.configure(tree, script.FLAVOURS["um-c"], tmp_path)
+        written.append((tmp_path / ".config").stat().st_mtime_ns)
+    assert written[0] == written[1]
+    more = tmp_path / "more.config"
+    more.write_text("CONFIG_BTRFS_RUST=y\nCONFIG_EXT4_FS=n\nCONFIG_NONE_SUCH=y\nCONFIG_PROC_FS=n\n")
+    with pytest.raises(script.Error, match="does not take CONFIG_NONE_SUCH, CONFIG_PROC_FS, see"):
+        script.configure(tree, script.Flavour("um", ("um.config", more)), tmp_path)
+    assert not (tmp_path / "configured").exists()
+
+
 def test_a_step_says_how_long_it_took(monkeypatch, capsys):
     times = iter([0, 41.2, 100, 290])
     monkeypatch.setattr(common, "time", types.SimpleNamespace(monotonic=lambda: next(times)))
