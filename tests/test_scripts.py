@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
 import types
 
@@ -37,6 +38,16 @@ def upstream(tmp_path):
     source = output_of(SRC / "scripts/tree", "fetch").strip()
     output_of("cp", "-r", "--parents", "Makefile", "Kbuild", "fs/btrfs", "include/trace/events/btrfs.h", tmp_path, cwd=source)
     return tmp_path
+
+
+def test_help_needs_nothing_but_python():
+    """With the standard library alone, and with no other program."""
+    scripts = [file for file in (SRC / "scripts").rglob("*") if file.is_file() and file.read_bytes().startswith(b"#!/usr/bin/env python3\n")]
+    assert {"build", "measure", "run", "compare", "report.py", "fiemap.py"} < {file.name for file in scripts}
+    for script in scripts:
+        said = subprocess.run([sys.executable, "-S", script, "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={"PATH": "/none"})
+        assert said.returncode == 0 and said.stdout.startswith("usage: "), said
+    assert output_of(SRC / "scripts/env", "--help").startswith("Run a command")
 
 
 def test_a_tree_is_patched_once(upstream):

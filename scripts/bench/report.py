@@ -3,22 +3,14 @@
 """Statistics, tables and plots of what scripts/bench/run has measured: report.py SAMPLES.json writes them beside it."""
 
 import argparse
+import contextlib
 import json
 import statistics
 import sys
 from pathlib import Path
 
-import matplotlib
-import numpy
-import scipy.stats
-from rich.console import Console
-from rich.table import Table
-
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from common import Error, finish
-
-matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402  (the backend comes first)
 
 # Rounds that a 95% interval of the median takes: all of five lie on one side of it in 6% of all cases.
 ENOUGH = 6
@@ -47,11 +39,14 @@ def ratio(first, second):
 
     Of fewer than ENOUGH rounds no interval is wide enough to be one of 95%: it is the least and the greatest then.
     """
-    ratios = numpy.array([a / b for a, b in zip(first, second)])
+    ratios = [a / b for a, b in zip(first, second)]
     if len(ratios) < ENOUGH:
-        return tuple(float(number) for number in (numpy.median(ratios), ratios.min(), ratios.max()))
+        return statistics.median(ratios), min(ratios), max(ratios)
+    # Not on every host that asks for --help.
+    import numpy
+    import scipy.stats
     interval = scipy.stats.bootstrap((ratios,), numpy.median, method="percentile", rng=1).confidence_interval
-    return float(numpy.median(ratios)), float(interval.low), float(interval.high)
+    return statistics.median(ratios), float(interval.low), float(interval.high)
 
 
 def jobs_of(series):
@@ -170,26 +165,34 @@ def markdown(header, rows):
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
+@contextlib.contextmanager
+def plot(path, figsize, rows=1, columns=1, **options):
+    """The axes of a figure, which is written to `path` at the end."""
+    # Not on every host that asks for --help.
+    from matplotlib.figure import Figure
+    figure = Figure(figsize, layout="constrained")
+    yield figure.subplots(rows, columns, **options)
+    figure.savefig(path, dpi=110)
+
+
 def plot_rounds(document, path):
     """A dot for each round's C / Rust, with the median and its interval, and in grey C / C."""
     entries = [(series, job, state) for series in complete(document, "comparison") for job, state in jobs_of(series)
                if identical(series, job)]
-    figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.42 * len(entries)), layout="constrained")
-    for row, (series, job, state) in enumerate(entries):
-        c, rust, again = (seconds(series, job, state, kernel) for kernel in ("C", "Rust", "C again"))
-        for other, shift, colour in ((again, 0.18, "0.6"), (rust, -0.12, "C0")):
-            median, low, high = ratio(c, other)
-            axes.plot([a / b for a, b in zip(c, other)], [row + shift] * len(c), "o", ms=4, alpha=0.6, mec="none", color=colour)
-            axes.plot([low, high], [row + shift] * 2, "-", lw=1.5, color=colour)
-            axes.plot([median], [row + shift], "|", ms=10, mew=2, color=colour)
-    axes.axvline(1, lw=0.8, color="k")
-    axes.set_yticks(range(len(entries)), [f"{job}, {series['size']:,} {series['unit']}, {series['device']}, {state}"
-                                          for series, job, state in entries])
-    axes.margins(y=0.5 / max(1, len(entries)))
-    axes.invert_yaxis()
-    axes.set_xlabel("C / Rust (blue) and C / C (grey), by round")
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    with plot(path, (9, 1.2 + 0.42 * len(entries))) as axes:
+        for row, (series, job, state) in enumerate(entries):
+            c, rust, again = (seconds(series, job, state, kernel) for kernel in ("C", "Rust", "C again"))
+            for other, shift, colour in ((again, 0.18, "0.6"), (rust, -0.12, "C0")):
+                median, low, high = ratio(c, other)
+                axes.plot([a / b for a, b in zip(c, other)], [row + shift] * len(c), "o", ms=4, alpha=0.6, mec="none", color=colour)
+                axes.plot([low, high], [row + shift] * 2, "-", lw=1.5, color=colour)
+                axes.plot([median], [row + shift], "|", ms=10, mew=2, color=colour)
+        axes.axvline(1, lw=0.8, color="k")
+        axes.set_yticks(range(len(entries)), [f"{job}, {series['size']:,} {series['unit']}, {series['device']}, {state}"
+                                              for series, job, state in entries])
+        axes.margins(y=0.5 / max(1, len(entries)))
+        axes.invert_yaxis()
+        axes.set_xlabel("C / Rust (blue) and C / C (grey), by round")
 
 
 def plot_overview(document, path):
@@ -200,50 +203,46 @@ def plot_overview(document, path):
             if state == "cold" and identical(series, job):
                 largest[job, series["device"]] = ratio(*(seconds(series, job, state, kernel) for kernel in ("C", "Rust")))
     jobs, devices = ([*dict.fromkeys(key[number] for key in largest)] for number in (0, 1))
-    figure, axes = pyplot.subplots(figsize=(8, 1 + 0.3 * len(jobs)), layout="constrained")
-    for number, device in enumerate(devices):
-        rows = [row for row, job in enumerate(jobs) if (job, device) in largest]
-        medians, lows, highs = zip(*(largest[jobs[row], device] for row in rows))
-        errors = [[middle - low for middle, low in zip(medians, lows)], [high - middle for middle, high in zip(medians, highs)]]
-        axes.errorbar(medians, rows, xerr=errors, fmt="o", ms=6, color=f"C{number}", label=DEVICES.get(device, device))
-    axes.axvline(1, lw=0.8, color="k")
-    axes.set_xscale("log")
-    ticks = [1, 2, 5, 10, 20, 50, 100]
-    axes.set_xticks(ticks, [f"{tick}x" for tick in ticks])
-    axes.minorticks_off()
-    axes.set_yticks(range(len(jobs)), jobs)
-    axes.invert_yaxis()
-    axes.grid(axis="x", lw=0.3)
-    axes.set_xlabel("time of the C kernel / time of the Rust kernel")
-    axes.legend(loc="lower right")
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    with plot(path, (8, 1 + 0.3 * len(jobs))) as axes:
+        for number, device in enumerate(devices):
+            rows = [row for row, job in enumerate(jobs) if (job, device) in largest]
+            medians, lows, highs = zip(*(largest[jobs[row], device] for row in rows))
+            errors = [[middle - low for middle, low in zip(medians, lows)], [high - middle for middle, high in zip(medians, highs)]]
+            axes.errorbar(medians, rows, xerr=errors, fmt="o", ms=6, color=f"C{number}", label=DEVICES.get(device, device))
+        axes.axvline(1, lw=0.8, color="k")
+        axes.set_xscale("log")
+        ticks = [1, 2, 5, 10, 20, 50, 100]
+        axes.set_xticks(ticks, [f"{tick}x" for tick in ticks])
+        axes.minorticks_off()
+        axes.set_yticks(range(len(jobs)), jobs)
+        axes.invert_yaxis()
+        axes.grid(axis="x", lw=0.3)
+        axes.set_xlabel("time of the C kernel / time of the Rust kernel")
+        axes.legend(loc="lower right")
 
 
 def plot_sweep(document, path):
     """Time and memory against the window."""
-    figure, (above, below) = pyplot.subplots(2, 1, figsize=(7, 6), sharex=True, layout="constrained")
-    for series in complete(document, "ablation"):
-        points = windows(series)
-        for job in series["samples"][0]["jobs"] if points else ():
-            times = [seconds(series, job, "cold", kernel) for _, kernel in points]
-            sizes = [window for window, _ in points]
-            medians = [statistics.median(each) for each in times]
-            [line] = above.plot(sizes, medians, "-", label=f"{series['device']}, {series['size']:,} {series['unit']}")
-            for size, each in zip(sizes, times):
-                above.plot([size] * len(each), each, "o", ms=3, color=line.get_color(), alpha=0.6)
-            # Nodes of 16 KiB, mkfs' default.
-            memory = [count(series, job, kernel, "readahead_unused_max") / 64 for _, kernel in points]
-            below.plot(sizes, memory, "o-", ms=3, color=line.get_color())
-    above.set_xscale("log", base=2)
-    above.set_ylim(bottom=0)
-    above.set_ylabel("cold full send, s")
-    above.legend()
-    below.set_yscale("log", base=2)
-    below.set_ylabel("most read ahead and unused, MiB")
-    below.set_xlabel("readahead window, MiB")
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    with plot(path, (7, 6), rows=2, sharex=True) as (above, below):
+        for series in complete(document, "ablation"):
+            points = windows(series)
+            for job in series["samples"][0]["jobs"] if points else ():
+                times = [seconds(series, job, "cold", kernel) for _, kernel in points]
+                sizes = [window for window, _ in points]
+                medians = [statistics.median(each) for each in times]
+                [line] = above.plot(sizes, medians, "-", label=f"{series['device']}, {series['size']:,} {series['unit']}")
+                for size, each in zip(sizes, times):
+                    above.plot([size] * len(each), each, "o", ms=3, color=line.get_color(), alpha=0.6)
+                # Nodes of 16 KiB, mkfs' default.
+                memory = [count(series, job, kernel, "readahead_unused_max") / 64 for _, kernel in points]
+                below.plot(sizes, memory, "o-", ms=3, color=line.get_color())
+        above.set_xscale("log", base=2)
+        above.set_ylim(bottom=0)
+        above.set_ylabel("cold full send, s")
+        above.legend()
+        below.set_yscale("log", base=2)
+        below.set_ylabel("most read ahead and unused, MiB")
+        below.set_xlabel("readahead window, MiB")
 
 
 def plot_sizes(document, path):
@@ -258,24 +257,25 @@ def plot_sizes(document, path):
     if not lines:
         return False
     units = sorted({unit for _, unit, _, _ in lines})
-    figure, all_axes = pyplot.subplots(1, len(units), figsize=(6.5 * len(units), 5), squeeze=False, layout="constrained")
-    for unit, axes in zip(units, all_axes[0]):
-        for number, ((job, _, device, state), kernels) in enumerate(item for item in lines.items() if item[0][1] == unit):
-            for kernel, style in (("C", "o--"), ("Rust", "o-")):
-                axes.plot(*zip(*sorted(kernels[kernel])), style, ms=3, color=f"C{number % 10}",
-                          label=f"{job}, {device}, {state}" if kernel == "Rust" else None)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xlabel("MiB of 8 extents each" if unit == "MiB" else unit)
-        axes.set_ylabel("time, s (solid: Rust, dashed: C)")
-        axes.legend(fontsize="small")
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    with plot(path, (6.5 * len(units), 5), columns=len(units), squeeze=False) as all_axes:
+        for unit, axes in zip(units, all_axes[0]):
+            for number, ((job, _, device, state), kernels) in enumerate(item for item in lines.items() if item[0][1] == unit):
+                for kernel, style in (("C", "o--"), ("Rust", "o-")):
+                    axes.plot(*zip(*sorted(kernels[kernel])), style, ms=3, color=f"C{number % 10}",
+                              label=f"{job}, {device}, {state}" if kernel == "Rust" else None)
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            axes.set_xlabel("MiB of 8 extents each" if unit == "MiB" else unit)
+            axes.set_ylabel("time, s (solid: Rust, dashed: C)")
+            axes.legend(fontsize="small")
     return True
 
 
 def write(document, output):
     """Write report.md and the plots; print the main table. Returns whether a result differed."""
+    # Not on every host that asks for --help.
+    from rich.console import Console
+    from rich.table import Table
     text = [f"# Benchmark of {document['date']}\n"]
     if document["partial"]:
         text.append("**Partial: the run was ended early.**\n")
