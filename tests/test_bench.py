@@ -4,8 +4,10 @@
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -58,6 +60,16 @@ def test_a_disk_is_formatted_only_if_named_and_empty(tmp_path):
     before = disk.read_bytes()
     assert "holds something (ext4)" in refused(BENCH / "run", "--device", f"disk={disk}", "--format-disk", disk)
     assert disk.read_bytes() == before
+
+
+def test_an_image_is_made_anew_if_any_file_that_makes_it_has_changed(monkeypatch):
+    monkeypatch.syspath_prepend(BENCH)
+    run = runpy.run_path(str(BENCH / "run"))
+    for name in run["WORKLOADS"]:
+        recipe = run["recipe"](run["workload"](name))
+        show = f"import sys, {recipe[0].stem}; print(*(getattr(module, '__file__', '') for module in sys.modules.values()))"
+        imported = output_of(sys.executable, "-c", show, cwd=BENCH).split()
+        assert {file for file in imported if file.startswith(str(SRC / "scripts"))} == {*map(str, recipe)}
 
 
 def test_a_changed_image_is_refused(tmp_path):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import guest
+from workload import Workload, main
 
 
 def make(device, mebibytes):
@@ -55,7 +56,7 @@ def fiemap(path):
         extents += count
 
 
-WORKLOAD = guest.Workload(
+WORKLOAD = Workload(
     unit="MiB", small=(512, 2048), full=(40_960,), make=make,
     jobs={"fiemap": lambda top: fiemap(top / "young/file"),
           "fiemap, older than the last snapshot": lambda top: fiemap(top / "old/file"),
@@ -65,4 +66,4 @@ WORKLOAD = guest.Workload(
     ablation=(("fiemap, older than the last snapshot", "rust_share_cache", ("off", "on")),))
 
 if __name__ == "__main__":
-    guest.main(WORKLOAD)
+    main(WORKLOAD)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import guest
+from workload import Workload, fill, main, timed_send
 
 
 def make(device, files):
@@ -17,7 +18,7 @@ def make(device, files):
     # As in the seed, one name is in both directories.
     for directory, first in (("A", 1), ("B", half)):
         (top / directory).mkdir()
-        guest.fill(top / directory, first, first + half, 0, sync_every=files)
+        fill(top / directory, first, first + half, 0, sync_every=files)
         if directory == "A":
             guest.snapshot(top, top / "snap1")
     for name in sorted(os.listdir(top / "A")):
@@ -26,10 +27,10 @@ def make(device, files):
     guest.umount(top)
 
 
-WORKLOAD = guest.Workload(
+WORKLOAD = Workload(
     unit="files", small=(2_000, 8_000), full=(20_000, 40_000, 60_000), make=make,
-    jobs={"incremental send": lambda top: guest.timed_send(top / "snap2", top / "snap1")},
+    jobs={"incremental send": lambda top: timed_send(top / "snap2", top / "snap1")},
     ablation=(("incremental send", "rust_utimes_cache", ("off", "on")),))
 
 if __name__ == "__main__":
-    guest.main(WORKLOAD)
+    main(WORKLOAD)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import guest
+from workload import Workload, main, timed_send
 
 
 def make(device, mebibytes):
@@ -21,9 +22,9 @@ def make(device, mebibytes):
     guest.umount(top)
 
 
-WORKLOAD = guest.Workload(
+WORKLOAD = Workload(
     unit="MiB", small=(64,), full=(4_096,), make=make,
-    jobs={"full send of a file": lambda top: guest.timed_send(top / "snap")})
+    jobs={"full send of a file": lambda top: timed_send(top / "snap")})
 
 if __name__ == "__main__":
-    guest.main(WORKLOAD)
+    main(WORKLOAD)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import guest
+from workload import Workload, main, timed_send
 
 # Larger files would be all that is measured.
 MAX_SIZE = 50 << 20
@@ -30,9 +31,9 @@ def make(device, files):
     guest.umount(top)
 
 
-WORKLOAD = guest.Workload(
+WORKLOAD = Workload(
     unit="files", small=(500,), full=(50_000,), make=make,
-    jobs={"full send of /usr": lambda top: guest.timed_send(top / "snap")})
+    jobs={"full send of /usr": lambda top: timed_send(top / "snap")})
 
 if __name__ == "__main__":
-    guest.main(WORKLOAD)
+    main(WORKLOAD)

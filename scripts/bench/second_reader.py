@@ -5,13 +5,11 @@
 import json
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-import guest
 from full_send import make
+from workload import Workload, main, timed_send
 
 
 def send_beside_reader(top):
@@ -22,18 +20,18 @@ def send_beside_reader(top):
         # Only what it reads after its ramp time counts.
         time.sleep(1.5)
         try:
-            _, result = guest.timed_send(top / "snap1")
+            _, result = timed_send(top / "snap1")
         finally:
             reader.send_signal(signal.SIGINT)
         said = reader.communicate()[0]
     return json.loads(said[said.index("{"):])["jobs"][0]["read"]["clat_ns"]["mean"] / 1e9, result
 
 
-WORKLOAD = guest.Workload(
+WORKLOAD = Workload(
     unit="files", small=(8_000,), full=(200_000,), make=make,
     jobs={"read latency beside a full send": send_beside_reader},
     # A reader is kept waiting by seeks.
     devices=("spindle",))
 
 if __name__ == "__main__":
-    guest.main(WORKLOAD)
+    main(WORKLOAD)

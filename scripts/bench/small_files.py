@@ -10,6 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import guest
+from workload import Workload, main, timed_send
 
 SIZE = 8 << 10
 
@@ -41,11 +42,11 @@ def make(device, files):
     guest.umount(top)
 
 
-WORKLOAD = guest.Workload(
+WORKLOAD = Workload(
     unit="files", small=(400,), full=(10_000,), make=make,
-    jobs={"full send of small files": lambda top: guest.timed_send(top / "plain1"),
-          "the same, compressed": lambda top: guest.timed_send(top / "compressed1", options=("--proto", "2", "--compressed-data")),
-          "incremental send of small files": lambda top: guest.timed_send(top / "plain2", top / "plain1")})
+    jobs={"full send of small files": lambda top: timed_send(top / "plain1"),
+          "the same, compressed": lambda top: timed_send(top / "compressed1", options=("--proto", "2", "--compressed-data")),
+          "incremental send of small files": lambda top: timed_send(top / "plain2", top / "plain1")})
 
 if __name__ == "__main__":
-    guest.main(WORKLOAD)
+    main(WORKLOAD)

@@ -2,18 +2,14 @@
 # SPDX-License-Identifier: GPL-2.0
 """After seed 002: a full send with readahead windows of all sizes, and the memory that they take."""
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-import guest
 from full_send import make
+from workload import Workload, main, timed_send
 
-WORKLOAD = guest.Workload(
+WORKLOAD = Workload(
     unit="files", small=(8_000,), full=(200_000,), make=make,
-    jobs={"full send": lambda top: guest.timed_send(top / "snap1")},
+    jobs={"full send": lambda top: timed_send(top / "snap1")},
     ablation=(("full send", "readahead_window_kb", tuple(128 << power for power in (0, 2, 4, 6, 9))),),
     devices=("latency", "spindle"), is_compared=False)
 
 if __name__ == "__main__":
-    guest.main(WORKLOAD)
+    main(WORKLOAD)
