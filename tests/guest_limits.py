@@ -16,7 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 import guest
-from guest_images import MNT, cached_pages, in_cgroup, leaks, traced
+from guest_jobs import MNT, leaks
+from guest_reading import cached_pages, in_cgroup, traced
 
 PAGE = 4096
 # A receiver that has read so much has let the window grow as far as it may.

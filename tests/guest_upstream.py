@@ -22,7 +22,8 @@ from guest_broken import BLOCKPTR, DISK_NUM_BYTES, EXTENT_DATA, GENERATION, HEAD
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 import guest
-import guest_images
+import guest_faults
+import guest_reading
 
 K = 1024
 BTRFS_IOC_TREE_SEARCH = 0xD0009411
@@ -197,7 +198,7 @@ def lost_mkfile(device):
     guest.run("btrfs", "subvolume", "create", top / "files")
     (top / "files/file").touch()
     guest.run("btrfs", "property", "set", top / "files", "ro", "true")
-    guest_images.set_up_faults()
+    guest_faults.set_up_faults()
 
     def commands():
         return set(guest.run("btrfs", "receive", "--dump", "-f", "/tmp/stream").splitlines())
@@ -205,8 +206,8 @@ def lost_mkfile(device):
     send = functools.partial(guest.send_directly, top / "files")
     whole, outcomes = send(), {}
     whole_commands = commands()
-    for number in range(guest_images.count_allocations(send)):
-        outcome = attempt(functools.partial(send, around=guest_images.failing("fail-nth", number + 1)))
+    for number in range(guest_faults.count_allocations(send)):
+        outcome = attempt(functools.partial(send, around=guest_faults.failing("fail-nth", number + 1)))
         if outcome == whole:
             outcome = "the same"
         elif outcome not in errno.errorcode.values():
@@ -240,7 +241,7 @@ def stale_shared(device):
                 guest.libc.sync_file_range(file.fileno(), ctypes.c_long(0), ctypes.c_long(0), SYNC_FILE_RANGE_WRITE)
             os.unlink(top / "other")
 
-    extents = guest_images.fiemap_with_breaks(top / "files/file", *(functools.partial(drop, snapshot) for snapshot in snapshots))
+    extents = guest_reading.fiemap_with_breaks(top / "files/file", *(functools.partial(drop, snapshot) for snapshot in snapshots))
     for is_shared, group in itertools.groupby(bool(flags & FIEMAP_EXTENT_SHARED) for *_, flags in extents):
         print(f"{len(list(group))} extents {'shared' if is_shared else 'not shared'}")
 

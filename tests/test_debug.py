@@ -11,8 +11,9 @@ import pytest
 
 import test_kunit
 from conftest import SRC, WORK, build, output_of
-from test_kernels import GUEST, LIMITS, UPSTREAM, blank, compare_broken, image, result
+from test_kernels import FAULTS, LIMITS, READING, UPSTREAM, blank, compare_broken, image, result
 
+STRESS = SRC / "tests/guest_stress.py"
 KIB, MIB = 1 << 10, 1 << 20
 # What a send that stands still has of the file that it is at, beside what is ahead of it.
 AT_HAND = 128 * KIB
@@ -22,7 +23,7 @@ long = pytest.mark.long
 
 
 def debug_vm(flavour, *command, disk, expect=None, mem="3G"):
-    """Run a command, mostly a part of guest_images.py, in a kernel; DEVICE stands for its disk."""
+    """Run a command, mostly a job of a guest script, in a kernel; DEVICE stands for its disk."""
     build(flavour)
     options = [f"--expect={expect}"] if expect else []
     device = "/dev/ubdb" if flavour.startswith("um-") else "/dev/vda"
@@ -42,7 +43,7 @@ def copy():
 @pytest.mark.parametrize("flavour", ["um-debug", pytest.param("um-debug-verify", marks=long)])
 def test_streams_and_maps_are_equal_under_kasan(copy, flavour):
     output = WORK / "debug-read.json"
-    debug_vm(flavour, GUEST, "read", "DEVICE", output, disk=copy)
+    debug_vm(flavour, READING, "read", "DEVICE", output, disk=copy)
     assert json.loads(output.read_text())["sends"] == result("um-c", "read", 16384)["sends"]
     assert json.loads(output.read_text())["fiemap"] == result("um-c", "read", 16384)["fiemap"]
 
@@ -51,7 +52,7 @@ def test_streams_and_maps_are_equal_under_kasan(copy, flavour):
 @pytest.mark.parametrize("flavour", ["um-debug", "um-debug-verify"])
 def test_maps_are_equal_under_kasan_while_snapshots_come_and_go(copy, flavour):
     output = WORK / "debug-churn.json"
-    debug_vm(flavour, GUEST, "churn", "DEVICE", output, disk=copy)
+    debug_vm(flavour, READING, "churn", "DEVICE", output, disk=copy)
     found, expected = json.loads(output.read_text()), result("um-c", "churn", 16384)
     assert (found["fiemap"], found["changed"]) == (expected["fiemap"], expected["changed"])
 
@@ -59,19 +60,19 @@ def test_maps_are_equal_under_kasan_while_snapshots_come_and_go(copy, flavour):
 @long
 @pytest.mark.parametrize("flavour", ["um-debug", "x86_64-debug"])
 def test_sends_that_end_early_leave_nothing(copy, flavour):
-    assert debug_vm(flavour, GUEST, "end", "DEVICE", disk=copy).startswith("end: ")
+    assert debug_vm(flavour, FAULTS, "end", "DEVICE", disk=copy).startswith("end: ")
 
 
 def test_what_is_evicted_is_read_ahead_again(copy):
-    assert debug_vm("um-debug", GUEST, "evict", "DEVICE", disk=copy).startswith("blocks read ahead")
+    assert debug_vm("um-debug", STRESS, "evict", "DEVICE", disk=copy).startswith("blocks read ahead")
 
 
 def test_a_commit_does_not_end_the_readahead(copy):
-    assert debug_vm("um-debug", GUEST, "commit", "DEVICE", disk=copy).count("during the commit") == 3
+    assert debug_vm("um-debug", STRESS, "commit", "DEVICE", disk=copy).count("during the commit") == 3
 
 
 def test_the_sender_is_charged_for_what_is_read_ahead(copy):
-    assert "with another priority" in debug_vm("um-debug", GUEST, "charge", "DEVICE", disk=copy)
+    assert "with another priority" in debug_vm("um-debug", READING, "charge", "DEVICE", disk=copy)
 
 
 def test_sends_read_ahead_what_read_ahead_kb_says(copy):
@@ -117,7 +118,7 @@ def test_tracepoints_say_what_is_counted(copy):
 @long
 def test_data_is_read_ahead_in_large_folios(copy):
     # There are none on UML.
-    assert "pages of data" in debug_vm("x86_64-debug", GUEST, "large_folios", "DEVICE", disk=copy)
+    assert "pages of data" in debug_vm("x86_64-debug", READING, "large_folios", "DEVICE", disk=copy)
 
 
 @pytest.mark.parametrize("flavour, turns, fault, error", [
@@ -126,7 +127,7 @@ def test_data_is_read_ahead_in_large_folios(copy):
     pytest.param("x86_64-debug", 60, "fail_function", "EIO", marks=long)])
 def test_faults_give_an_error_or_the_same(copy, flavour, turns, fault, error):
     # Upstream says so when an inode cannot be read for want of memory, and UML when a page fault fails; vmalloc() shows where.
-    said = debug_vm(flavour, GUEST, "faults", "DEVICE", str(turns), disk=copy, expect=r"-ENOMEM|-12\b|BTRFS (error|critical)|Call Trace")
+    said = debug_vm(flavour, FAULTS, "faults", "DEVICE", str(turns), disk=copy, expect=r"-ENOMEM|-12\b|BTRFS (error|critical)|Call Trace")
     print(said)
     counts = {tuple(outcome.split(": ")): count for outcome, count in json.loads(said.splitlines()[0]).items()}
     assert all(outcome in ("the same", "EIO") or kind != "disk" and outcome in ("ENOMEM", "other utimes")
@@ -147,7 +148,7 @@ def test_no_failing_allocation_loses_a_command():
 @pytest.mark.parametrize("flavour, seconds, mem", [("um-rust", 60, "144M"), ("um-debug", 60, "3G"), ("x86_64-debug", 120, "3G")])
 def test_results_stay_the_same_during_balances_and_snapshots(flavour, seconds, mem):
     disk = blank("stress")
-    said = debug_vm(flavour, GUEST, "stress", "DEVICE", str(seconds), disk=disk, mem=mem)
+    said = debug_vm(flavour, STRESS, "stress", "DEVICE", str(seconds), disk=disk, mem=mem)
     print(said)
     # So little memory that pages are reclaimed all the time.
     assert mem != "144M" or int(re.search(r"(\d+) pages reclaimed", said)[1]) > 10_000

@@ -11,7 +11,9 @@ import pytest
 
 from conftest import SRC, WORK, build, output_of
 
-GUEST = SRC / "tests/guest_images.py"
+IMAGES = SRC / "tests/guest_images.py"
+READING = SRC / "tests/guest_reading.py"
+FAULTS = SRC / "tests/guest_faults.py"
 BROKEN = SRC / "tests/guest_broken.py"
 UPSTREAM = SRC / "tests/guest_upstream.py"
 LIMITS = SRC / "tests/guest_limits.py"
@@ -20,7 +22,7 @@ NODESIZES = (4096, 16384, 65536)
 
 
 def vm(flavour, *command, disks, mem="2G", options=()):
-    """Run a command, mostly a part of guest_images.py, in a kernel."""
+    """Run a command, mostly a job of a guest script, in a kernel."""
     build(flavour)
     options = [*options, *(part for disk in disks for part in ("--disk", disk))]
     return output_of(SRC / "scripts/vm", "--mem", mem, *options, flavour, "--", *command)
@@ -40,13 +42,13 @@ def blank(name, size=4 << 30):
 def image(nodesize):
     """The image that all kernels read, made by the C kernel."""
     disk = blank(f"image-{nodesize}")
-    vm("um-c", GUEST, "make", "/dev/ubdb", nodesize, disks=[disk])
+    vm("um-c", IMAGES, "make", "/dev/ubdb", nodesize, disks=[disk])
     return disk
 
 
 @functools.cache
 def result(flavour, job, nodesize):
-    """What a job of guest_images.py finds in a kernel, on a copy of the image."""
+    """What a job of guest_reading.py finds in a kernel, on a copy of the image."""
     disk, output = WORK / f"copy-{flavour}", WORK / f"{flavour}-{job}-{nodesize}.json"
     output_of("cp", "--sparse=always", "--reflink=auto", image(nodesize), disk)
     environment = []
@@ -54,7 +56,7 @@ def result(flavour, job, nodesize):
         shutil.rmtree(streams(nodesize), ignore_errors=True)
         streams(nodesize).mkdir()
         environment = ["env", f"KEEP={streams(nodesize)}"]
-    vm(flavour, *environment, GUEST, job, "/dev/ubdb", output, disks=[disk])
+    vm(flavour, *environment, READING, job, "/dev/ubdb", output, disks=[disk])
     disk.unlink()
     return json.loads(output.read_text())
 
@@ -115,20 +117,20 @@ def test_fiemaps_are_equal_while_snapshots_come_and_go(nodesize, flavour):
 def test_receiving_gives_what_was_sent(nodesize):
     result("um-c", "read", nodesize)
     disks = [image(nodesize), blank("received")]
-    said = vm("um-rust", GUEST, "receive", "/dev/ubdb", "/dev/ubdc", streams(nodesize), disks=disks)
+    said = vm("um-rust", READING, "receive", "/dev/ubdb", "/dev/ubdc", streams(nodesize), disks=disks)
     assert said.count("paths equal") == 8
     os.unlink(disks[1])
 
 
 def test_streams_are_equal_in_a_small_guest():
     output = WORK / "small.json"
-    vm("um-rust", GUEST, "read", "/dev/ubdb", output, disks=[image(16384)], mem="256M")
+    vm("um-rust", READING, "read", "/dev/ubdb", output, disks=[image(16384)], mem="256M")
     assert json.loads(output.read_text())["sends"] == result("um-c", "read", 16384)["sends"]
 
 
 @pytest.mark.parametrize("flavour", ["um-c", "um-rust"])
 def test_no_readahead_is_no_readahead_of_data(flavour):
-    assert "pages of data" in vm(flavour, GUEST, "without_readahead", "/dev/ubdb", disks=[image(16384)])
+    assert "pages of data" in vm(flavour, READING, "without_readahead", "/dev/ubdb", disks=[image(16384)])
 
 
 def test_readahead_can_be_switched():
@@ -174,7 +176,7 @@ def test_readahead_is_counted():
 
 
 def test_a_send_can_end_at_any_moment():
-    said = vm("um-rust", GUEST, "end", "/dev/ubdb", disks=[image(16384)])
+    said = vm("um-rust", FAULTS, "end", "/dev/ubdb", disks=[image(16384)])
     assert said.startswith("end: ")
 
 

@@ -83,7 +83,7 @@ def read(flavour):
     output.unlink(missing_ok=True)
     device = "/dev/ubdb" if Path(flavour).name.startswith("um-") else "/dev/vda"
     said = output_of(SRC / "scripts/vm", "--read-only", "--disk", IMAGE, "--append", "kunit.enable=0", "--timeout", 3000, flavour, "--",
-                     SRC / "tests/guest_images.py", "read", device, output)
+                     SRC / "tests/guest_reading.py", "read", device, output)
     return json.loads(output.read_text()), re.search(r"^read: ([\d.]+) s", said, re.M)[1]
 
 

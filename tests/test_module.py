@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import BUILD, SRC, WORK, output_of
-from test_kernels import GUEST, image, result
+from test_kernels import READING, image, result
 from test_scripts import module, refused
 
 pytestmark = pytest.mark.timeout(1800)
@@ -52,7 +52,7 @@ def test_a_stock_kernel_sends_and_maps_the_same_as_with_its_own_module():
     found = {}
     for which in (built()[0], "stock"):
         output = WORK / f"module-{Path(which).name}.json"
-        said = stock(which, GUEST, "read", "/dev/vda", output)
+        said = stock(which, READING, "read", "/dev/vda", output)
         assert ("rust=" in said) == (which != "stock")
         found[which] = json.loads(output.read_text())
         assert found[which]["kernel"] == built()[1] and len(found[which]["sends"]) == 27

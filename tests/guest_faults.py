@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Send and map, in a guest, while allocations, searches or reads fail, and end sends early: guest_faults.py JOB DEVICE..."""
+
+import contextlib
+import errno
+import fcntl
+import functools
+import hashlib
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
+import guest
+from guest_jobs import MNT, run
+from guest_reading import SENDS
+
+FAULTS = Path("/sys/kernel/debug")
+# Of a stream: the size of its header; of a command: length without this header, number, checksum; the numbers of utimes, and of
+# what else is sent when an inode is finished: xattr (for capabilities), truncate, chmod, chown, fileattr.
+STREAM_HEADER_SIZE = 17
+COMMAND = struct.Struct("<LHL")
+UTIMES = 20
+REPEATED = (13, 17, 18, 19, 24)
+
+
+@contextlib.contextmanager
+def failing(file, value):
+    """Write `value` to a file in /proc that says which allocations of this task fail, and then that none does."""
+    handle = os.open(f"/proc/thread-self/{file}", os.O_RDWR)
+    os.pwrite(handle, b"%d" % value, 0)
+    try:
+        yield
+    finally:
+        os.pwrite(handle, b"0", 0)
+        os.close(handle)
+
+
+def set_up_faults():
+    """What can fail in this kernel, quietly, and allocations only in those tasks that ask for it."""
+    kinds = [kind for kind in ("failslab", "fail_page_alloc", "fail_function") if (FAULTS / kind).exists()]
+    for kind in kinds:
+        for name, value in (("verbose", "0"), ("times", "-1"), ("probability", "0")):
+            (FAULTS / kind / name).write_text(value)
+        if kind == "fail_function":
+            # Of all tasks: a kprobe does not know in which one it is.
+            (FAULTS / kind / "task-filter").write_text("N")
+            (FAULTS / kind / "inject").write_text("btrfs_search_slot")
+            (FAULTS / kind / "btrfs_search_slot/retval").write_text(hex(2**64 - errno.EIO))
+        else:
+            (FAULTS / kind / "task-filter").write_text("Y")
+            (FAULTS / kind / "ignore-gfp-wait").write_text("N")
+    return kinds
+
+
+def count_allocations(job):
+    """How many allocations of this task can fail while `job` has the kernel at work, with nothing in memory."""
+    left = []
+    guest.drop_caches()
+
+    @contextlib.contextmanager
+    def counting():
+        with failing("fail-nth", 10**9):
+            yield
+            left.append(int(Path("/proc/thread-self/fail-nth").read_text()))
+
+    job(around=counting())
+    return 10**9 - left[0]
+
+
+def commands(stream="/tmp/stream"):
+    """What a stream does: a digest of its commands without utimes, and the set of those.
+
+    While it is balanced, files may have extents in other places than in the parent snapshot, and send finishes the same inode
+    several times: what it may say twice is taken once. Without memory to note that utimes are due, it sends some early.
+    """
+    content = Path(stream).read_bytes()
+    digest, repeated, utimes, start = hashlib.sha256(), set(), set(), STREAM_HEADER_SIZE
+    while start < len(content):
+        length, number, _ = COMMAND.unpack_from(content, start)
+        command = content[start:start + COMMAND.size + length]
+        start += len(command)
+        if number == UTIMES:
+            utimes.add(command)
+        elif command not in repeated:
+            digest.update(command)
+            if number in REPEATED:
+                repeated.add(command)
+    return digest.hexdigest(), utimes
+
+
+def fiemap_directly(path, around=contextlib.nullcontext()):
+    """What a single FIEMAP call says of a file; `around` is entered while the kernel is at work."""
+    count = 1 << 15
+    buffer = bytearray(guest.FIEMAP.size + count * guest.EXTENT.size)
+    guest.FIEMAP.pack_into(buffer, 0, 0, 2**64 - 1, 0, 0, count, 0)
+    with open(path, "rb") as file, around:
+        fcntl.ioctl(file, guest.FS_IOC_FIEMAP, buffer)
+    return hashlib.sha256(buffer).hexdigest()
+
+
+def faults(device, turns):
+    """Send and map while allocations, searches or reads fail at random: the result is right, or there is an error."""
+    size = int(guest.sysfs(device, "size"))
+
+    def table(target):
+        guest.run("dmsetup", "reload", "faulty", "--readonly", "--table", f"0 {size} {target}")
+        guest.run("dmsetup", "resume", "--noudevsync", "faulty")
+
+    @contextlib.contextmanager
+    def bad_reads(one_in):
+        table(f"flakey {device} 0 0 1 2 random_read_corrupt {10**9 // one_in}")
+        try:
+            yield
+        finally:
+            table(f"linear {device} 0")
+
+    @contextlib.contextmanager
+    def failures(kind, one_in):
+        (FAULTS / kind / "interval").write_text(str(one_in))
+        (FAULTS / kind / "probability").write_text("100")
+        try:
+            with failing("make-it-fail", 1):
+                yield
+        finally:
+            (FAULTS / kind / "probability").write_text("0")
+
+    def fault(kind, allocations):
+        if kind == "one allocation":
+            return failing("fail-nth", chance.randrange(allocations) + 1)
+        if kind == "disk":
+            return bad_reads(chance.choice((10, 100, 1000, 10_000)))
+        return failures(kind, chance.choice((10, 100, 1000, 10_000) if kind == "fail_function" else (100, 1000, 10_000, 100_000)))
+
+    guest.run("dmsetup", "create", "faulty", "--noudevsync", "--readonly", "--table", f"0 {size} linear {device} 0")
+    guest.run("dmsetup", "mknodes")
+    kinds = ["disk", *set_up_faults()]
+    if "failslab" in kinds:
+        kinds.append("one allocation")
+    top = guest.mount("/dev/mapper/faulty", MNT, "ro")
+    jobs = [functools.partial(guest.send_directly, top / snap, guest.subvolume_id(top / parent) if parent else 0, encoded)
+            for snap, parent in SENDS if snap.startswith("small") for encoded in (False, True)]
+    sends = len(jobs)
+    jobs += [functools.partial(fiemap_directly, top / name) for name in ("data1/pieces0", "copied/file", "deep/file")]
+    wanted = [job() for job in jobs]
+    counts = [count_allocations(job) for job in jobs] if "one allocation" in kinds else []
+    chance, outcomes = random.Random(6), {}
+    for _ in range(int(turns)):
+        number, kind = chance.randrange(len(jobs)), chance.choice(kinds)
+        guest.drop_caches()
+        try:
+            around = fault(kind, counts[number] if counts else 0)
+            outcome = "the same" if jobs[number](around=around) == wanted[number] else "another"
+        except OSError as error:
+            outcome = errno.errorcode[error.errno]
+        if outcome == "another" and number < sends:
+            found, found_utimes = commands()
+            jobs[number]()
+            right, right_utimes = commands()
+            outcome = "other utimes" if found == right and found_utimes >= right_utimes else outcome
+        outcomes[f"{kind}: {outcome}"] = outcomes.get(f"{kind}: {outcome}", 0) + 1
+    print(json.dumps(outcomes))
+    guest.umount(MNT)
+
+
+def end(device):
+    """End sends from a slow disk early, in many ways: what they have begun to read must not be in the way of unmounting."""
+    slow = guest.delayed(device, 10)
+    small = Path("/mnt/small")
+    small.mkdir()
+    guest.run("busybox", "mount", "-t", "tmpfs", "-o", "size=1m", "none", small)
+    for number in range(4 * len(SENDS)):
+        top = guest.mount(slow, MNT, "ro")
+        guest.drop_caches()
+        snap, parent = SENDS[number % len(SENDS)]
+        options = ["--proto", "2", "--compressed-data"] if number % 2 else []
+        command = ["btrfs", "-q", "send", *options, *(["-p", top / parent] if parent else []), top / snap]
+        how = number // len(SENDS)
+        if how < 2:
+            with subprocess.Popen([*command, "-f", "/tmp/stream"]) as process:
+                time.sleep((number - how * 7) * 0.02)
+                process.kill()
+        elif how == 2:
+            # The receiver is gone.
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+                process.stdout.read(number * 5000)
+                process.stdout.close()
+        else:
+            # Its disk is full.
+            subprocess.run([*command, "-f", small / "stream"], stderr=subprocess.DEVNULL)
+            (small / "stream").unlink()
+        guest.umount(MNT)
+
+
+if __name__ == "__main__":
+    run(faults, end)

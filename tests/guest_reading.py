@@ -1,0 +1,293 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Send, map and receive what is in an image, in a guest, so that tests can compare kernels: guest_reading.py JOB DEVICE..."""
+
+import contextlib
+import ctypes
+import json
+import mmap
+import os
+import random
+import re
+import stat
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
+import guest
+from guest_images import describe
+from guest_jobs import K, MNT, run
+
+MAP_FIXED = 16
+SYS_IOPRIO_SET = 251
+# Snapshot and the parent that it is sent against; None is a full send.
+SENDS = [("names1", None), ("names2", None), ("names2", "names1"), ("names3", "names2"), ("names3", "names1"),
+         ("names1", "names3"), ("data1", None), ("data2", "data1"), ("data3", "data1"), ("data1", "data3"),
+         ("small1", None), ("small2", None), ("small2", "small1")]
+
+
+def fiemaps(top):
+    """The extents of every regular file below `top`, by path."""
+    found = {}
+    for where, _, names in sorted(os.walk(top)):
+        for name in sorted(names):
+            path = os.path.join(where, name)
+            if stat.S_ISREG(os.lstat(path).st_mode):
+                found[os.path.relpath(path, top)] = guest.fiemap(path)
+    return found
+
+
+def cached_pages(path):
+    """How much of a file is in the page cache: cachestat(2), which has the same number everywhere."""
+    whole, found = (ctypes.c_uint64 * 2)(0, 0), (ctypes.c_uint64 * 5)()
+    with open(path, "rb") as file:
+        if guest.libc.syscall(451, file.fileno(), whole, found, 0):
+            raise OSError(ctypes.get_errno(), "cachestat")
+    return found[0]
+
+
+def finish(result, output):
+    """Write the result, with VERIFY's counters where the kernel has them."""
+    counters = Path("/sys/kernel/debug/btrfs_rust_verify")
+    if counters.exists():
+        result["verify"] = {line.split()[0]: dict(zip(line.split()[1::2], map(int, line.split()[2::2])))
+                            for line in counters.read_text().splitlines()}
+    Path(output).write_text(json.dumps(result))
+
+
+def read(device, output):
+    """Send and map everything; write what came out to the file `output`, the streams beside it if asked for."""
+    keep = os.environ.get("KEEP")
+    result = {"sends": {}, "kernel": os.uname().release}
+    top = guest.mount(device, MNT, "ro")
+    for snap, parent in SENDS:
+        guest.drop_caches()
+        stream = f"{keep}/{snap}-{parent}" if keep else None
+        digest, size, _ = guest.send(top / snap, parent and top / parent, keep=stream)
+        result["sends"][f"{snap}-{parent}"] = [digest, size]
+        # A second time with everything cached, and with the newest protocol.
+        digest, size, _ = guest.send(top / snap, parent and top / parent, ["--proto", "2", "--compressed-data"])
+        result["sends"][f"{snap}-{parent}-v2"] = [digest, size]
+    # One that may clone from what is not its parent.
+    digest, size, _ = guest.send(top / "data3", top / "data1", ["-c", top / "data2"])
+    result["sends"]["data3-data1-clone"] = [digest, size]
+    result["cached"] = {}
+    for snap, parent in (("data1", None), ("data3", "data1"), ("small1", None), ("small2", "small1")):
+        guest.drop_caches()
+        files = sorted(path for path in (top / snap).rglob("*") if path.is_file() and not path.is_symlink())
+        for path in files[::3]:
+            path.read_bytes()
+        for options in ([], ["--proto", "2", "--compressed-data"]):
+            guest.send(top / snap, parent and top / parent, options)
+            result["cached"] |= {f"{snap} {options} {path.relative_to(top)}": cached_pages(path) for path in files}
+    guest.drop_caches()
+    result["fiemap"] = fiemaps(top)
+    guest.umount(MNT)
+    finish(result, output)
+
+
+def fiemap_with_breaks(path, *changes):
+    """What a single FIEMAP call says of the extents of a file if `changes` are made while it is at work: the first when it has
+    looked at 256 extents, each other one some 3,000 later.
+
+    In the memory that it writes to, there is a page of a device for each change, which stands still until the change is made.
+    """
+    page = mmap.PAGESIZE
+    buffer = mmap.mmap(-1, 256 * page, mmap.MAP_PRIVATE)
+    count = (len(buffer) - guest.FIEMAP.size) // guest.EXTENT.size
+    guest.FIEMAP.pack_into(buffer, 0, 0, 2**64 - 1, 0, 0, count, 0)
+    memory = (ctypes.c_char * len(buffer)).from_buffer(buffer)
+    pages = [2 + 40 * number for number in range(len(changes))]
+    guest.libc.mmap.restype = ctypes.c_void_p
+    for number in pages:
+        name = f"still{number}"
+        guest.run("dmsetup", "create", name, "--noudevsync", "--table", "0 8 zero")
+        guest.run("dmsetup", "mknodes")
+        with open(f"/dev/mapper/{name}", "rb") as device:
+            address = ctypes.c_void_p(ctypes.addressof(memory) + number * page)
+            mapped = guest.libc.mmap(address, page, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | MAP_FIXED, device.fileno(), 0)
+            assert mapped == address.value
+        guest.run("dmsetup", "suspend", "--noudevsync", name)
+
+    def call():
+        # Python's own ioctl lets no other thread run.
+        with open(path, "rb") as file:
+            if guest.libc.ioctl(file.fileno(), ctypes.c_ulong(guest.FS_IOC_FIEMAP), memory):
+                raise OSError(ctypes.get_errno(), "FS_IOC_FIEMAP")
+
+    def extent(number):
+        return guest.EXTENT.unpack_from(buffer, guest.FIEMAP.size + number * guest.EXTENT.size)
+
+    with ThreadPoolExecutor() as pool:
+        called, waiting = pool.submit(call), list(pages)
+        try:
+            for change in changes:
+                last_before = (waiting[0] * page - guest.FIEMAP.size) // guest.EXTENT.size - 1
+                while not (called.done() or extent(last_before)[2]):
+                    time.sleep(0.01)
+                change()
+                guest.run("dmsetup", "resume", "--noudevsync", f"still{waiting.pop(0)}")
+        finally:
+            for number in waiting:
+                guest.run("dmsetup", "resume", "--noudevsync", f"still{number}")
+        called.result()
+    found = [extent(number) for number in range(guest.FIEMAP.unpack_from(buffer)[3])]
+    del memory
+    buffer.close()
+    for number in pages:
+        guest.run("dmsetup", "remove", "--noudevsync", f"still{number}")
+    return found
+
+
+def churn(device, output):
+    """Map files between making and deleting snapshots, writing and reflinking, and while a snapshot is made or deleted."""
+    chance = random.Random(3)
+    top = guest.mount(device, MNT, "max_inline=2048,commit=1000")
+    result = {"fiemap": {"start": fiemaps(top / "data")}}
+    # Without the image's own snapshots, what is shared depends on those that follow, and on reflinks.
+    guest.run("btrfs", "subvolume", "delete", "-c", *top.glob("data?"))
+    guest.run("btrfs", "subvolume", "sync", top)
+    for turn in range(6):
+        guest.snapshot(top / "data", top / f"turn{turn}")
+        result["fiemap"][f"snapshot {turn}"] = fiemaps(top / "data")
+        with open(top / f"data/pieces{turn % 4}", "rb+") as file:
+            for _ in range(30):
+                os.pwrite(file.fileno(), chance.randbytes(4 * K), chance.randrange(9000) * 4 * K)
+            os.fsync(file.fileno())
+            guest.clone_range(file, 0, 16 * K, file, (1100 + turn) * 64 * K)
+        result["fiemap"][f"write {turn}"] = fiemaps(top / "data")
+        if turn % 2:
+            guest.run("btrfs", "subvolume", "delete", "-c", top / f"turn{turn - 1}")
+            result["fiemap"][f"delete {turn}"] = fiemaps(top / "data")
+            guest.run("btrfs", "subvolume", "sync", top)
+            result["fiemap"][f"cleaned {turn}"] = fiemaps(top / "data")
+
+    def clean():
+        guest.run("btrfs", "subvolume", "delete", "-c", top / "deep2", top / "deep3")
+        guest.run("btrfs", "subvolume", "sync", top)
+
+    def make():
+        guest.snapshot(top / "deep", top / "deep3")
+
+    result["changed"] = fiemap_with_breaks(top / "deep/file", make, clean)
+    # Extents of which the middle is another one: after 256 of the pieces comes the second one of an extent.
+    with open(top / "deep/pieces", "wb") as file:
+        for length, offset in ((12 * K, 0), (4 * K, 4 * K)):
+            for number in range(120):
+                os.pwrite(file.fileno(), bytes(length), number * 16 * K + offset)
+            os.fsync(file.fileno())
+    os.sync()
+    result["changed in between"] = fiemap_with_breaks(top / "deep/pieces", lambda: guest.snapshot(top / "deep", top / "deep4"))
+    guest.umount(MNT)
+    finish(result, output)
+
+
+def receive(device, second, streams):
+    """Receive the streams of both chains into `second` and compare with what was sent."""
+    top = guest.mount(device, MNT, "ro")
+    guest.mkfs(second)
+    copy = guest.mount(second, "/mnt/copy")
+    for snap, parent in (("names1", None), ("names2", "names1"), ("names3", "names2"),
+                         ("data1", None), ("data2", "data1"), ("data3", "data1"), ("small1", None), ("small2", "small1")):
+        guest.run("btrfs", "receive", "-f", f"{streams}/{snap}-{parent}", copy)
+        sent, received = describe(top / snap), describe(copy / snap)
+        if sent != received:
+            differ = [path for path in sent.keys() | received.keys() if sent.get(path) != received.get(path)]
+            path = min(differ)
+            sys.exit(f"{snap}: {len(differ)} paths differ, first {path}: {sent.get(path)} {received.get(path)}")
+        print(f"{snap}: {len(sent)} paths equal")
+    guest.umount("/mnt/copy")
+    guest.umount(MNT)
+
+
+def without_readahead(device):
+    """Send from a filesystem whose readahead is switched off: data is read a page at a time, when it is used."""
+    top = guest.mount(device, MNT, "ro")
+    next(Path("/sys/fs/btrfs").glob("*/bdi/read_ahead_kb")).write_text("0")
+    guest.drop_caches()
+    before = guest.counters(device)
+    digest, _, _ = guest.send(top / "data1")
+    after = guest.counters(device)
+    pages = sum(path.stat().st_blocks * 512 // mmap.PAGESIZE for path in (top / "data1").glob("[pd]*[0-9]"))
+    guest.umount(MNT)
+    requests, size = after["requests"] - before["requests"], after["bytes_read"] - before["bytes_read"]
+    print(f"{pages} pages of data, {requests} requests, {size} bytes read, {digest}")
+    if requests < pages:
+        sys.exit("pages were read ahead")
+
+
+@contextlib.contextmanager
+def traced(event):
+    """A list that holds, once the block is left, what the kernel said of a trace event."""
+    tracing, said = Path("/sys/kernel/tracing"), []
+    if not (tracing / "events").exists():
+        guest.run("busybox", "mount", "-t", "tracefs", "none", tracing)
+    (tracing / "trace").write_text("")
+    (tracing / "events" / event / "enable").write_text("1")
+    try:
+        yield said
+    finally:
+        (tracing / "events" / event / "enable").write_text("0")
+        said += (line for line in (tracing / "trace").read_text().splitlines() if not line.startswith("#"))
+
+
+def large_folios(device):
+    """Send files with extents of 16 KiB: what is read ahead of each is one folio."""
+    top = guest.mount(device, MNT, "ro")
+    guest.drop_caches()
+    files = {f"{path.stat().st_ino:x}": path for path in (top / "data1").glob("pieces*")}
+    pages = sum(path.stat().st_blocks * 512 // mmap.PAGESIZE for path in files.values())
+    with traced("filemap/mm_filemap_add_to_page_cache") as added:
+        guest.send_directly(top / "data1")
+    guest.umount(MNT)
+    folios = [re.search(r" ino (\w+) .* order=(\d+)", line).groups() for line in added]
+    orders = [int(order) for ino, order in folios if ino in files]
+    counts = {order: orders.count(order) for order in sorted(set(orders))}
+    print(f"{pages} pages of data in folios of order: number {counts}")
+    # The send itself may have to read the first ones.
+    if counts.get(2, 0) << 2 < pages * 9 // 10:
+        sys.exit("the folios are small")
+
+
+@contextlib.contextmanager
+def in_cgroup(controller):
+    """Have this process in a new cgroup; gives its directory."""
+    group = Path("/sys/fs/cgroup")
+    group.mkdir(exist_ok=True)
+    guest.run("busybox", "mount", "-t", "cgroup2", "none", group)
+    (group / "cgroup.subtree_control").write_text(f"+{controller}")
+    sender = group / "sender"
+    sender.mkdir()
+    (sender / "cgroup.procs").write_text(str(os.getpid()))
+    try:
+        yield sender
+    finally:
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def charge(device):
+    """Send in a cgroup, with a low priority: it is charged for what is read, also by the worker, which reads 15 of the leaves."""
+    top = guest.mount(device, MNT, "ro")
+    guest.drop_caches()
+    # IOPRIO_WHO_PROCESS, this one, and the last level of IOPRIO_CLASS_BE.
+    guest.libc.syscall(SYS_IOPRIO_SET, 1, 0, 2 << 13 | 7)
+    with in_cgroup("io") as sender:
+        before = guest.counters(device)["bytes_read"]
+        with traced("block/block_rq_issue") as requests:
+            guest.send_directly(top / "names2")
+        read = guest.counters(device)["bytes_read"] - before
+    guest.umount(MNT)
+    charged = int(re.search(r"rbytes=(\d+)", (sender / "io.stat").read_text())[1])
+    print(f"{read} bytes read, {charged} of them charged")
+    if charged < read:
+        sys.exit("somebody else was charged")
+    by_kworkers, others = [line for line in requests if "kworker" in line], [line for line in requests if " be,0,7 " not in line]
+    print(f"{len(requests)} requests, {len(by_kworkers)} of them by kworkers, {len(others)} with another priority")
+    if others or not by_kworkers:
+        sys.exit("\n".join(others or requests[:10]))
+
+
+if __name__ == "__main__":
+    run(read, churn, receive, without_readahead, large_folios, charge)

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Send and map, in a guest, while caches are dropped, or the filesystem changes: guest_stress.py JOB DEVICE..."""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
+import guest
+from guest_faults import commands, fiemap_directly
+from guest_images import write
+from guest_jobs import K, MNT, run
+
+FIDEDUPERANGE = 0xC0189436
+FILE_DEDUPE_RANGE_DIFFERS = 1
+# struct file_dedupe_range with one target: source offset, length, number of targets; target, offset, bytes, status.
+DEDUPE = struct.Struct("=QQH6xqQQl4x")
+
+
+def evict(device):
+    """Send while what was read ahead is thrown away: the stream is the same, and what the send still needs is read ahead again."""
+    top = guest.mount(device, MNT, "ro")
+    found = []
+    for drops in (False, True):
+        guest.drop_caches()
+        before, digest = guest.counters(device)["readahead_used"], hashlib.sha256()
+        with subprocess.Popen(["btrfs", "-q", "send", top / "names2"], stdout=subprocess.PIPE) as process:
+            while piece := process.stdout.read(2048 * K):
+                digest.update(piece)
+                if drops:
+                    guest.drop_caches()
+        found.append((digest.hexdigest(), guest.counters(device)["readahead_used"] - before))
+    guest.umount(MNT)
+    (wanted, used), (stream, used_with_drops) = found
+    print(f"blocks read ahead and used: {used}, and {used_with_drops} while memory was freed")
+    # What was used is read again, too: names are looked up again and again.
+    if stream != wanted or used_with_drops <= used:
+        sys.exit("the stream differs" if stream != wanted else "nothing was read ahead again")
+
+
+def commit(device):
+    """Map a file while a commit of its subvolume is being written: what comes after that is read ahead."""
+    top = guest.mount(guest.delayed(device, 50, writes=300), MNT)
+    guest.drop_caches()
+    before = guest.counters(device)["readahead_blocks"]
+    expected = fiemap_directly(top / "deep/file")
+    undisturbed = guest.counters(device)["readahead_blocks"] - before
+    for turn in range(3):
+        (top / f"deep/new{turn}").touch()
+        # Without the sync(2) of guest.drop_caches().
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+        before = guest.counters(device)["readahead_blocks"]
+        # A process, as ioctl(2) stops all threads of Python.
+        commit_and_count = f"btrfs filesystem sync {top} && grep 'readahead_blocks ' /sys/kernel/debug/btrfs_counters"
+        with subprocess.Popen(["sh", "-c", commit_and_count], stdout=subprocess.PIPE) as syncing:
+            # Its writes come once other tasks may go on.
+            while int(guest.run("dmsetup", "status", "delayed").split()[4]) == 0:
+                time.sleep(0.01)
+            found, after = fiemap_directly(top / "deep/file"), guest.counters(device)["readahead_blocks"]
+            committed = int(syncing.stdout.read().split()[-1])
+        print(f"blocks read ahead: {committed - before} during the commit, {after - committed} after it; {undisturbed} without a commit")
+        if found != expected:
+            sys.exit("the extents differ")
+        if committed - before > undisturbed // 2:
+            sys.exit("the commit was over too soon")
+        # Upstream's own readahead is not enough: it reads nothing of the extent tree.
+        if after - before < undisturbed * 4 // 5:
+            sys.exit("the readahead has stopped")
+    guest.umount(MNT)
+
+
+def dedupe(source, target):
+    """Let a file share the extents of another with the same content."""
+    length = os.fstat(source.fileno()).st_size
+    # The kernel takes a page for different if it is dropped from the cache meanwhile, as send does with what it has read.
+    for _ in range(5):
+        arguments = bytearray(DEDUPE.pack(0, length, 1, target.fileno(), 0, 0, 0))
+        fcntl.ioctl(source, FIDEDUPERANGE, arguments)
+        *_, status = DEDUPE.unpack(arguments)
+        if status != FILE_DEDUPE_RANGE_DIFFERS:
+            break
+    if status:
+        raise OSError(-status, "dedupe")
+
+
+def disturb(top, log):
+    """Make and delete snapshots, write to them, share and fsync, free memory, balance and sync, until killed."""
+    number, names = 0, [path.name for path in (top / "old").iterdir() if path.is_file()]
+    chance = random.Random(8)
+    while True:
+        number += 1
+        other = top / "other"
+        guest.snapshot(top / "files", other, readonly=False)
+        write(other / f"new{number}", os.urandom(200 * K))
+        (other / f"file{number}").unlink(missing_ok=True)
+        for name in chance.sample(names, 20):
+            with (open(top / "old" / name, "rb") as source, open(other / f"copy-{name}", "wb") as copy,
+                  open(other / f"clone-{name}", "wb") as clone):
+                copy.write(source.read())
+                copy.flush()
+                os.fsync(copy.fileno())
+                dedupe(source, copy)
+                guest.clone_range(source, 0, 0, clone, 0)
+                os.fsync(clone.fileno())
+        os.sync()
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+        guest.run("btrfs", "-q", "balance", "start", "--full-balance", top)
+        guest.run("btrfs", "subvolume", "delete", "-c", other)
+        Path(log).write_text(f"{number}\n")
+
+
+def stress(device, seconds):
+    """Send and map what does not change while all around it does: the results must be those of before."""
+    chance, count = random.Random(5), 2000
+    guest.mkfs(device)
+    top = guest.mount(device, MNT)
+    guest.run("btrfs", "subvolume", "create", top / "files")
+    (top / "files/packed").mkdir()
+    guest.run("btrfs", "property", "set", top / "files/packed", "compression", "zstd")
+    paths = [top / "files" / ("packed" if number % 3 == 0 else "") / f"file{number}" for number in range(count)]
+    for number, path in enumerate(chance.sample(paths, count)):
+        write(path, chance.randbytes(chance.randrange(600, 6 * K)) * chance.randrange(1, 4))
+        if number % 200 == 0:
+            os.sync()
+    guest.snapshot(top / "files", top / "old")
+    for path in chance.sample(paths, count // 4):
+        write(path, chance.randbytes(chance.randrange(3 * K, 20 * K)))
+    guest.snapshot(top / "files", top / "new")
+    jobs = [(snap, parent, options) for snap, parent in (("old", None), ("new", "old"), ("new", None))
+            for options in ([], ["--proto", "2", "--compressed-data"])]
+
+    def results():
+        for snap, parent, options in jobs:
+            guest.drop_caches()
+            guest.send(top / snap, parent and top / parent, options, keep="/tmp/stream")
+            yield commands()
+        # Where extents are on disk changes, and with that which of them are shown as one, and who else has them for a moment.
+        yield [sum(length for _, _, length, _ in guest.fiemap(top / "old" / path.relative_to(top / "files"))) for path in paths[:200]]
+
+    expected, rounds, log = list(results()), 0, Path("/tmp/disturbed")
+    log.write_text("0")
+    other = os.fork()
+    if not other:
+        disturb(top, log)
+    end = time.monotonic() + float(seconds)
+    try:
+        while time.monotonic() < end:
+            for number, (found, wanted) in enumerate(zip(results(), expected, strict=True)):
+                if found != wanted:
+                    sys.exit(f"result {number} of round {rounds} differs")
+            rounds += 1
+            if os.waitpid(other, os.WNOHANG)[0]:
+                sys.exit("who was to disturb gave up")
+    finally:
+        subprocess.run(["btrfs", "balance", "cancel", top], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(other, signal.SIGKILL)
+            os.waitpid(other, 0)
+    # The balance may take a moment to end.
+    while subprocess.run(["busybox", "umount", MNT], stderr=subprocess.DEVNULL).returncode:
+        time.sleep(0.1)
+    counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+    reclaimed = int(counters["pgsteal_anon"]) + int(counters["pgsteal_file"])
+    balances = int(log.read_text())
+    if not rounds or not balances:
+        sys.exit("there was no whole balance, or none of the results was looked at again")
+    print(f"{rounds} rounds, {balances} balances, {reclaimed} pages reclaimed")
+
+
+if __name__ == "__main__":
+    run(evict, commit, stress)
