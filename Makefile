@@ -75,5 +75,6 @@ series:			## Write a series for `git am` to $(BUILD)/series
 shell:			## Enter the toolchain root
 	@$(ENV) bash
 
-clean:			## Remove all that was built, but not the downloads
+clean:			## Remove all that was built and toolchain roots of older versions, but not the downloads
 	@$(ENV) scripts/build --clean
+	@$(ENV) --clean

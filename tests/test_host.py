@@ -3,6 +3,7 @@
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,8 +13,8 @@ import pytest
 from conftest import SRC, WORK, output_of
 
 # What scripts/env runs on a host, but for df, apt-get and what that installs.
-TOOLS = ("awk", "bash", "cat", "chmod", "cut", "dirname", "flock", "grep", "id", "ls", "mkdir", "rm", "sh", "sha256sum", "tail", "tar",
-         "touch")
+TOOLS = ("awk", "bash", "cat", "chmod", "cut", "dirname", "flock", "grep", "id", "ls", "mkdir", "mv", "paste", "rm", "sh", "sha256sum",
+         "tail", "tar", "touch")
 # Notes what it is asked for, and installs commands that fail.
 APT_GET = """#!/usr/bin/bash
 echo "$*" >>/host/apt-get.log
@@ -45,13 +46,13 @@ def host():
     shutil.rmtree(directory)
 
 
-def on(host, user):
+def on(host, user, command="true", suite="trixie"):
     """The command that runs scripts/env on that host as `user`."""
     system = [part for name in ("bin", "lib", "lib64") for part in ("--symlink", f"usr/{name}", f"/{name}")]
     subids = [part for name in ("subuid", "subgid") for part in ("--ro-bind", host / "subids", f"/etc/{name}")]
     return ["bwrap", "--die-with-parent", "--unshare-user", "--uid", str(user), "--gid", str(user), "--clearenv", "--setenv", "PATH", "/host/bin",
-            "--setenv", "BUILD", "/host/build", "--ro-bind", "/usr", "/usr", *system, "--ro-bind", "/etc/passwd", "/etc/passwd", *subids,
-            "--dev", "/dev", "--proc", "/proc", "--ro-bind", SRC, "/src", "--bind", host, "/host", "/src/scripts/env", "true"]
+            "--setenv", "BUILD", "/host/build", "--setenv", "SUITE", suite, "--ro-bind", "/usr", "/usr", *system, "--ro-bind", "/etc/passwd", "/etc/passwd", *subids,
+            "--dev", "/dev", "--proc", "/proc", "--ro-bind", SRC, "/src", "--bind", host, "/host", "/src/scripts/env", command]
 
 
 def fails(command):
@@ -101,6 +102,24 @@ def test_a_run_says_that_it_waits_for_another(host):
         assert "waiting for another run" in process.stderr.readline()
         assert not (host / "apt-get.log").exists()
     assert "installing" in process.communicate()[1]
+
+
+def test_roots_of_older_packages_are_removed_unless_in_use(host):
+    cache = host / "build/cache"
+    current = [re.search(r"(root-\w+)\.log", fails(on(host, 0, suite=suite))[-1])[1] for suite in ("trixie", "sid")]
+    used, old = "root-ba9876543210", "root-0123456789ab"
+    for name in (*current, used, old, "root-of-something-else"):
+        (cache / name).mkdir()
+        (cache / name / "file").touch()
+    before = {*os.listdir(cache)}
+    handle = os.open(cache / used, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_SH)
+    said = subprocess.run(on(host, 0, "--clean"), stderr=subprocess.PIPE, text=True, check=True).stderr
+    assert f"/{used} is in use\n" in said and f"removing /host/build/cache/{old}\n" in said
+    assert {*os.listdir(cache)} == before - {old, *(f"{name}.tmp" for name in current)}
+    os.close(handle)
+    output_of(*on(host, 0, "--clean"))
+    assert used not in os.listdir(cache)
 
 
 @pytest.mark.long
