@@ -127,6 +127,20 @@ busybox poweroff -f
 """
 
 
+@pytest.mark.parametrize("program, call", [("update-initramfs", "-u -k 2"), ("dracut", "--force /boot/initrd.img-2 2")])
+def test_packages_have_the_initramfs_made_anew(tmp_path, program, call):
+    """Of a kernel that has one; another is only installed, and a third is not."""
+    for file in ("usr/lib/modules/1/modules.builtin", "usr/lib/modules/2/modules.builtin", "boot/initrd.img-2"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    for name in ("depmod", program):
+        (tmp_path / name).write_text('#!/bin/sh\necho ${0##*/} $*\n')
+        (tmp_path / name).chmod(0o755)
+    script = re.sub("/(boot|usr)", rf"{tmp_path}/\1", (SRC / "tools/debian/initramfs.sh").read_text())
+    said = output_of("/bin/sh", "-e", "-c", f"for release in 1 2 3; do\n{script}\ndone", env={"PATH": str(tmp_path)})
+    assert said.replace(str(tmp_path), "").splitlines() == ["depmod 1", "depmod 2", f"{program} {call}"]
+
+
 SECURE_BOOT = module("module").SECURE_BOOT
 
 

@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# In a script of either package: the module of the kernel $release was installed or removed.
+if [ -e "/usr/lib/modules/$release/modules.builtin" ]; then
+	depmod "$release"
+	# A new kernel has no initramfs yet.
+	if [ ! -e "/boot/initrd.img-$release" ]; then
+		:
+	elif command -v update-initramfs >/dev/null; then
+		update-initramfs -u -k "$release"
+	elif command -v dracut >/dev/null; then
+		dracut --force "/boot/initrd.img-$release" "$release"
+	fi
+fi
