@@ -64,6 +64,17 @@ def test_every_file_names_its_licence():
             assert "SPDX-License-Identifier: GPL-2.0" in (SRC / name).read_text()[:200], name
 
 
+def test_links_in_documents_lead_somewhere():
+    for name in output_of("git", "-c", "safe.directory=*", "ls-files", "*.md", cwd=SRC).split():
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", (SRC / name).read_text()):
+            assert ((SRC / name).parent / target).exists(), (name, target)
+
+
+def test_the_index_of_results_has_all_of_them():
+    index = re.findall(r"^\| \[([\w-]+)\]", (SRC / "results/README.md").read_text(), re.M)
+    assert sorted(index) == sorted(path.name for path in (SRC / "results").iterdir() if path.is_dir())
+
+
 def test_nothing_is_both_in_the_overlay_and_patched(tree):
     patched = {path for patch in (SRC / "patches").iterdir() for path in re.findall(r"\+\+\+ b/(\S+)", patch.read_text())}
     assert patched and not [path for path in patched if (SRC / path).exists()]
