@@ -39,7 +39,7 @@ void btrfs_rust_reada_for_search(const struct extent_buffer *node, int slot, u8 
 void btrfs_rust_reada_for_move_down(const struct extent_buffer *node, int slot, u64 min_gen,
 				    struct btrfs_rust_reada *selected);
 
-/* A key of a tree, as struct btrfs_key. */
+/* A key of a tree, as struct btrfs_key, but not packed. */
 struct btrfs_rust_key {
 	u64 objectid;
 	u8 type;

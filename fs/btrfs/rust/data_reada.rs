@@ -224,7 +224,7 @@ impl DataReada {
         self.queue.batch()
     }
 
-    /// Their numbers in the order of submission.
+    /// Their numbers, each once, in the order of submission.
     pub(crate) fn order(&self) -> &[u32] {
         &self.order
     }

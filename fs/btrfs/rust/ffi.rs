@@ -95,30 +95,42 @@ const _: () = assert!(leaf_reada::SERIES_EXTENTS == bindings::BTRFS_RUST_SERIES_
 const _: () = assert!(data_reada::MAX_INODES == bindings::BTRFS_RUST_DATA_INODES as usize);
 const _: () = assert!(data_reada::MAX_RANGES == bindings::BTRFS_RUST_DATA_RANGES as usize);
 
-/// A type with the same layout in C.
+/// A type with a twin in C.
 ///
-/// `mirrors!` checks that. So a pointer to the one can be a pointer to the other.
-trait Mirror: Copy {
+/// # Safety
+///
+/// Size and alignment must be those of [`Mirror::C`], and so must be the place and the type of each
+/// field.
+unsafe trait Mirror: Copy {
     /// The type in C.
     type C;
 
-    /// A pointer for C.
-    fn to_c(ours: *const Self) -> *mut Self::C {
-        ours.cast_mut().cast()
+    /// A pointer for C, to read.
+    fn as_c(ours: *const Self) -> *const Self::C {
+        ours.cast()
+    }
+
+    /// A pointer for C, to write.
+    fn as_c_mut(ours: *mut Self) -> *mut Self::C {
+        ours.cast()
     }
 }
 
-/// Declares pairs of types with the same layout, and checks size, alignment and all fields.
+/// Declares twins. Checks size, alignment and the place of each field, and that neither type has
+/// another field.
 macro_rules! mirrors {
     ($($ours:ident = $theirs:ident { $($field:ident = $their_field:ident),* })*) => {
         $(
             const _: () = assert!(size_of::<$ours>() == size_of::<bindings::$theirs>());
             const _: () = assert!(align_of::<$ours>() == align_of::<bindings::$theirs>());
             const _: fn(bindings::$theirs) = |bindings::$theirs { $($their_field: _),* }| ();
+            const _: fn($ours) = |$ours { $($field: _),* }| ();
             $(const _: () = assert!(
                 offset_of!($ours, $field) == offset_of!(bindings::$theirs, $their_field)
             );)*
-            impl Mirror for $ours {
+            // SAFETY: All but the types of the fields is checked above. They are the same integers
+            // and `bool`, or twins.
+            unsafe impl Mirror for $ours {
                 type C = bindings::$theirs;
             }
         )*
@@ -138,7 +150,11 @@ mirrors! {
 /// Storage in which C keeps a state of Rust.
 ///
 /// `storages!` gives each type of storage its one type of state. So no access can name another one.
-trait Storage: Sized {
+///
+/// # Safety
+///
+/// [`Storage::State`] must fit into this type, and be aligned as this type is.
+unsafe trait Storage: Sized {
     /// The state. Another task may use it later.
     type State: Send;
 
@@ -148,7 +164,7 @@ trait Storage: Sized {
     ///
     /// `storage` must be valid for writing. A state that is in it is not dropped.
     unsafe fn write(storage: *mut Self, state: Self::State) {
-        // SAFETY: The storage is valid for writing. `storages!` has checked size and alignment.
+        // SAFETY: The storage is valid for writing. By the rule of the trait, the state fits.
         unsafe { storage.cast::<Self::State>().write(state) };
     }
 
@@ -198,7 +214,8 @@ macro_rules! storages {
         $(
             const _: () = assert!(size_of::<$state>() <= size_of::<bindings::$storage>());
             const _: () = assert!(align_of::<$state>() <= align_of::<bindings::$storage>());
-            impl Storage for bindings::$storage {
+            // SAFETY: Size and alignment are checked above.
+            unsafe impl Storage for bindings::$storage {
                 type State = $state;
             }
         )*

@@ -5,7 +5,7 @@
 //! C reports the position of the walk with [`LeafReada::advance`]. Once the walk reaches the mark,
 //! the first key of the current batch, [`LeafReada::plan`] makes the next batch. So at most two
 //! batches are in memory and unused. C submits the leaves of a batch in chunks of [`CHUNK`] and
-//! tells [`LeafReada::report`] how many; a worker does that where a batch has more than one chunk.
+//! tells [`LeafReada::report`] how many. For a walk, a worker submits all but the first chunk.
 //!
 //! The leaves of a batch come from the pointers in their parents, across nodes. A comparison takes
 //! the leaves that only one of its trees has. The first 128 KiB of a batch are read in the order of
@@ -14,8 +14,8 @@
 //! The first batch has 128 KiB, each further batch is twice as large, up to [`Disk::max_batch`].
 //! The walk restarts at its position with a quarter of the size when leaves were dropped (no memory
 //! for them, or a relocation), and when the batch that it has entered is in memory no more. A
-//! commit, a task that waits for `commit_root_sem`, or an error ends a batch early, and the next
-//! position of the walk plans again.
+//! commit, a task that waits for `commit_root_sem`, or an error ends a batch early. If it has no
+//! leaf then, the next position of the walk plans again.
 //!
 //! Fiemap reads a range of keys. Nothing outlives its call and says how far the call before has
 //! read ahead. So it probes: a batch is read only if the leaf a little further on is not in memory.
@@ -208,10 +208,11 @@ impl LeafReada {
         self.window.shrink();
     }
 
-    /// The leaves to submit next, in this order: none after the last one of the batch.
-    pub(crate) fn chunk(&self) -> &[Leaf] {
+    /// The leaves of the current batch that are not submitted, in the order of submission, and the
+    /// number of those to submit next.
+    pub(crate) fn rest(&self) -> (&[Leaf], usize) {
         let rest = self.leaves.get(self.submitted..).unwrap_or_default();
-        rest.get(..CHUNK).unwrap_or(rest)
+        (rest, rest.len().min(CHUNK))
     }
 
     /// Notes that the first `submitted` leaves of the chunk are being read. The rest of the batch

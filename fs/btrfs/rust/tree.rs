@@ -12,8 +12,8 @@ use kernel::prelude::*;
 /// The greatest number of nodes on a path, without the leaf; `BTRFS_MAX_LEVEL` - 1.
 const MAX_DEPTH: usize = 7;
 
-/// The number of pointers that a cursor copies from a node at a time.
-const RANGE: usize = 2;
+/// The number of pointers that a cursor copies from a node at a time. Cursors are on the stack.
+const PTRS_PER_COPY: usize = 2;
 
 /// A key of a tree, in the order of the tree; `struct btrfs_key`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Zeroable)]
@@ -77,7 +77,7 @@ pub(crate) trait Node {
     fn nodesize(&self) -> u32;
     /// The number of children.
     fn nritems(&self) -> u32;
-    /// Copies the pointers from `slot` on. Those past the last child have no defined value.
+    /// Copies the pointers from `slot` on. Past the last child, `ptrs` stays as it is.
     fn copy_ptrs(&self, slot: u32, ptrs: &mut [KeyPtr]);
     /// The slot of the child that begins with `key`, or [`Err`] with the first slot of a greater
     /// key; `btrfs_bin_search()`.
@@ -163,7 +163,7 @@ pub(crate) struct Cursor<'a, T: Tree> {
     /// The number of nodes in `path`; 0 at the end of the tree.
     depth: usize,
     /// Pointers of the last node in `path`, from the slot `first` on.
-    ptrs: [KeyPtr; RANGE],
+    ptrs: [KeyPtr; PTRS_PER_COPY],
     first: u32,
     from: Key,
     /// The leaf that contains `from` is wanted, too, if it begins before.
@@ -179,7 +179,7 @@ impl<'a, T: Tree> Cursor<'a, T> {
             tree,
             path: [const { None }; MAX_DEPTH],
             depth: 0,
-            ptrs: [KeyPtr::default(); RANGE],
+            ptrs: [KeyPtr::default(); PTRS_PER_COPY],
             first: 0,
             from,
             inside,

@@ -163,7 +163,7 @@ pub(crate) fn sort_by_address(
     }
 }
 
-/// Puts `items` into `order`, a permutation of their numbers, which is used up.
+/// Puts `items` into `order`, which has the number of each item once. Changes `order`.
 pub(crate) fn permute<T>(items: &mut [T], order: &mut [u32]) {
     for first in 0..order.len() {
         // Items that take each other's place form a cycle.
@@ -180,4 +180,4 @@ pub(crate) fn permute<T>(items: &mut [T], order: &mut [u32]) {
 }
 
 #[cfg(CONFIG_BTRFS_RUST_KUNIT_TEST)]
-mod tests;
+pub(crate) mod tests;

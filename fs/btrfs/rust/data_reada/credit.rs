@@ -18,7 +18,7 @@ pub(crate) struct Credit {
 }
 
 impl Credit {
-    /// A credit of `most` bytes. It never becomes more.
+    /// A credit of `most` bytes. Used ranges make it no more than that.
     pub(crate) fn new(most: u64) -> Self {
         Self {
             bytes: most,

@@ -13,7 +13,13 @@ mod suite {
             KeyPtr,
             Root, //
         },
-        window::MAX_WINDOW, //
+        window::{
+            tests::{
+                ALONE,
+                DISK, //
+            },
+            MAX_WINDOW, //
+        },
     };
     use core::cell::Cell;
     use kernel::page::PAGE_SIZE;
@@ -130,14 +136,6 @@ mod suite {
     }
 
     const K: u64 = 1 << 10;
-    const ALONE: Others = Others { held: 0, count: 0 };
-    const DISK: Disk = Disk {
-        rotating: false,
-        readahead: 4 << 10,
-        window_kb: 0,
-        memory: 4 << 20,
-        nodesize: 1 << 14,
-    };
 
     fn key(ino: u64, kind: u8, offset: u64) -> Key {
         Key {

@@ -94,7 +94,7 @@ pub(super) unsafe extern "C" fn btrfs_rust_data_reada_plan(
     reada.plan(&tree, others.into());
     let planned = reada.planned();
     bindings::btrfs_rust_file_ranges {
-        ranges: FileRange::to_c(planned.as_ptr()),
+        ranges: FileRange::as_c(planned.as_ptr()),
         order: reada.order().as_ptr(),
         count: planned.len() as u32,
         held: reada.held(),

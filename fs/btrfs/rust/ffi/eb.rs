@@ -77,14 +77,14 @@ impl Node for NodeBuffer {
         let (to, count) = (ptrs.as_mut_ptr(), ptrs.len());
         // SAFETY: By the invariants, this is a node. The helper copies only pointers that it has
         // room for, and at most `count`.
-        unsafe { bindings::btrfs_rust_node_ptrs(self.as_ptr(), slot, KeyPtr::to_c(to), count) };
+        unsafe { bindings::btrfs_rust_node_ptrs(self.as_ptr(), slot, KeyPtr::as_c_mut(to), count) };
     }
 
     fn search(&self, key: Key) -> Result<u32, u32> {
         let mut slot = 0;
         // SAFETY: By the invariants, this is a node. The other pointers are to variables.
         let is_found =
-            unsafe { bindings::btrfs_rust_node_search(self.as_ptr(), Key::to_c(&key), &mut slot) };
+            unsafe { bindings::btrfs_rust_node_search(self.as_ptr(), Key::as_c(&key), &mut slot) };
         is_found.then_some(slot).ok_or(slot)
     }
 

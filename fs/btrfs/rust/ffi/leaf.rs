@@ -123,10 +123,11 @@ pub(super) unsafe extern "C" fn btrfs_rust_leaf_reada_advance(
 
 /// The leaves that C is to submit next.
 fn chunk(reada: &LeafReada) -> bindings::btrfs_rust_leaves {
-    let (leaves, (planned, held)) = (reada.chunk(), reada.size());
+    let ((rest, count), (planned, held)) = (reada.rest(), reada.size());
     bindings::btrfs_rust_leaves {
-        leaves: Leaf::to_c(leaves.as_ptr()),
-        count: leaves.len() as u32,
+        // Valid for the rest of the batch: fiemap reads on in it when all leaves are submitted.
+        leaves: Leaf::as_c(rest.as_ptr()),
+        count: count as u32,
         planned: planned as u32,
         held,
     }
@@ -149,7 +150,8 @@ pub(super) unsafe extern "C" fn btrfs_rust_leaf_reada_plan(
     let reada = unsafe { Storage::get_mut(reada) };
     // SAFETY: C holds the semaphore during this call.
     let lock = unsafe { CommitRootSem::held() };
-    // SAFETY: C holds both roots during this call. They are of the filesystem of the semaphore.
+    // SAFETY: C holds `left` during this call, and `right` unless that is null. They are of the
+    // filesystem of the semaphore.
     let (left, right) = unsafe { (CommitRoot::new(&lock, left), CommitRoot::new(&lock, right)) };
     reada.plan(&left, &right, others.into());
     chunk(reada)
@@ -198,6 +200,6 @@ pub(super) unsafe extern "C" fn btrfs_rust_find_leaf(
         return false;
     };
     // SAFETY: `leaf` is a variable of the caller, of the same layout.
-    unsafe { leaf.write(*Leaf::to_c(&found)) };
+    unsafe { leaf.write(*Leaf::as_c(&found)) };
     true
 }

@@ -5,7 +5,11 @@ mod suite {
     use super::super::*;
     use crate::{
         random::Random,
-        tree::tests::*, //
+        tree::tests::*,
+        window::tests::{
+            ALONE,
+            DISK, //
+        },
     };
 
     /// The addresses of a batch, in the order of submission.
@@ -23,15 +27,6 @@ mod suite {
         walk.position = at;
         walk.plan(left, right, others);
     }
-
-    const ALONE: Others = Others { held: 0, count: 0 };
-    const DISK: Disk = Disk {
-        rotating: false,
-        readahead: 4 << 10,
-        window_kb: 0,
-        memory: 4 << 20,
-        nodesize: 1 << 14,
-    };
 
     fn walk(leaves: usize) -> Result<LeafReada> {
         LeafReada::with_max_batch(DISK, leaves as u64 * u64::from(DISK.nodesize))
@@ -497,14 +492,14 @@ mod suite {
         let mut submitted = KVVec::new();
         // A task that waits makes the second chunk a short one.
         for (chunk, count) in [(64, 64), (64, 1), (64, 64), (64, 64)] {
-            assert_eq!(walk.chunk().len(), chunk);
-            for leaf in &walk.chunk()[..count] {
+            assert_eq!(walk.rest().1, chunk);
+            for leaf in &walk.rest().0[..count] {
                 submitted.push(leaf.ptr.blockptr, GFP_KERNEL)?;
             }
             walk.report(count, false);
         }
-        while !walk.chunk().is_empty() {
-            submitted.push(walk.chunk()[0].ptr.blockptr, GFP_KERNEL)?;
+        while walk.rest().1 > 0 {
+            submitted.push(walk.rest().0[0].ptr.blockptr, GFP_KERNEL)?;
             walk.report(1, false);
         }
         assert_eq!(submitted.len(), 512);
@@ -521,7 +516,7 @@ mod suite {
         assert!(advance(&mut walk, key(0)));
         walk.plan(&tree, &none, ALONE);
         walk.report(3, true);
-        assert!(walk.chunk().is_empty());
+        assert!(walk.rest().0.is_empty());
         assert!(!advance(&mut walk, key(0)));
         assert!(advance(&mut walk, key(2)));
         walk.plan(&tree, &none, ALONE);

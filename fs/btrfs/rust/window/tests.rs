@@ -1,5 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
+use super::*;
+
+/// No other readers.
+pub(crate) const ALONE: Others = Others { held: 0, count: 0 };
+
+/// A disk that is not rotational, and a machine of 4 GiB.
+pub(crate) const DISK: Disk = Disk {
+    rotating: false,
+    readahead: 4 << 10,
+    window_kb: 0,
+    memory: 4 << 20,
+    nodesize: 1 << 14,
+};
+
 #[kernel::macros::kunit_tests(btrfs_window)]
 mod suite {
     use super::super::*;
