@@ -9,7 +9,7 @@ ENV := scripts/env
 PYTEST := python3 -m pytest -v --durations=10 -p no:cacheprovider
 # A guest mostly has one processor.
 BOTH := -n 2 --dist
-UM := um-c um-rust um-verify
+UM := um-upstream um-c um-rust um-verify
 
 .PHONY: help demo module deb dkms-deb bench check check-debug check-stock matrix kernels kunit style apply series shell clean
 .DEFAULT_GOAL := help
@@ -20,7 +20,7 @@ help:			## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 demo:			## Run the jobs with the C and the Rust kernel and compare
-	@$(ENV) scripts/build um-c um-rust
+	@$(ENV) scripts/build um-upstream um-c um-rust
 	@$(ENV) scripts/bench/run --kind comparison --device ram --rounds 6
 
 module:			## Build btrfs.ko for a kernel of Debian 13, the running one or RELEASE=
@@ -33,7 +33,7 @@ dkms-deb:		## Make a package that builds the module for each kernel that is inst
 	@$(ENV) scripts/package dkms
 
 bench:			## Run all benchmarks on three kinds of disk (FULL=1: the seeds' sizes)
-	@$(ENV) scripts/build um-c um-rust um-c-debug um-rust-debug
+	@$(ENV) scripts/build um-upstream um-c um-rust um-c-debug um-rust-debug
 	@$(ENV) scripts/bench/run $(if $(filter-out 0,$(FULL)),--full)
 
 check:			## Run the tests
@@ -43,15 +43,16 @@ check:			## Run the tests
 
 check-debug:		## Run tests in kernels with KASAN, kmemleak, lockdep and injected faults
 	@$(ENV) scripts/build $(UM) um-debug um-debug-verify x86_64-debug
-	@$(ENV) $(PYTEST) $(BOTH) load tests/test_debug.py tests/test_host.py
+	@$(ENV) $(PYTEST) $(BOTH) load tests/test_debug.py tests/test_host.py \
+		tests/test_build.py::test_each_patch_builds
 
 check-stock:		## Run tests with the module in the stock kernel of Debian 13, and of the packages
-	@$(ENV) scripts/build um-c x86_64-module
+	@$(ENV) scripts/build um-upstream x86_64-module
 	@$(ENV) scripts/vm --probe-kvm x86_64-module
 	@$(ENV) $(PYTEST) tests/test_module.py
 
 matrix:			## Run KUnit and a send with other architectures, compilers and kernels; print a table
-	@$(ENV) scripts/build um-c x86_64-module
+	@$(ENV) scripts/build um-upstream x86_64-module
 	@$(ENV) scripts/vm --probe-kvm x86_64-module
 	-@$(ENV) $(PYTEST) tests/test_matrix.py
 	-@SUITE=sid $(ENV) $(PYTEST) tests/test_matrix.py

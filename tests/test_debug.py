@@ -44,8 +44,8 @@ def copy():
 def test_streams_and_maps_are_equal_under_kasan(copy, flavour):
     output = WORK / "debug-read.json"
     debug_vm(flavour, READING, "read", "DEVICE", output, disk=copy)
-    assert json.loads(output.read_text())["sends"] == result("um-c", "read", 16384)["sends"]
-    assert json.loads(output.read_text())["fiemap"] == result("um-c", "read", 16384)["fiemap"]
+    assert json.loads(output.read_text())["sends"] == result("um-upstream", "read", 16384)["sends"]
+    assert json.loads(output.read_text())["fiemap"] == result("um-upstream", "read", 16384)["fiemap"]
 
 
 @long
@@ -53,7 +53,7 @@ def test_streams_and_maps_are_equal_under_kasan(copy, flavour):
 def test_maps_are_equal_under_kasan_while_snapshots_come_and_go(copy, flavour):
     output = WORK / "debug-churn.json"
     debug_vm(flavour, READING, "churn", "DEVICE", output, disk=copy)
-    found, expected = json.loads(output.read_text()), result("um-c", "churn", 16384)
+    found, expected = json.loads(output.read_text()), result("um-upstream", "churn", 16384)
     assert (found["fiemap"], found["changed"]) == (expected["fiemap"], expected["changed"])
 
 
@@ -78,7 +78,7 @@ def test_the_sender_is_charged_for_what_is_read_ahead(copy):
 def test_sends_read_ahead_what_read_ahead_kb_says(copy):
     found = json.loads(debug_vm("um-debug", LIMITS, "windows", "DEVICE", disk=copy))
     print(found)
-    assert {sample["sha256"] for sample in found} == {result("um-c", "read", 16384)["sends"]["names2-None"][0]}
+    assert {sample["sha256"] for sample in found} == {result("um-upstream", "read", 16384)["sends"]["names2-None"][0]}
     samples = {(sample["rotational"], sample["kib"]): sample for sample in found}
     for rotational in (0, 1):
         assert samples[rotational, 0]["blocks"] == 0 and samples[rotational, 0]["data"] < AT_HAND

@@ -71,7 +71,7 @@ def expected():
     """What the C kernel reads from the image; both made in the root of Debian 13 for all kernels."""
     if SUITE == "trixie":
         import test_kernels
-        found = test_kernels.result("um-c", "read", 16384)
+        found = test_kernels.result("um-upstream", "read", 16384)
         output_of("cp", "--sparse=always", "--reflink=auto", test_kernels.image(16384), IMAGE)
         EXPECTED.write_text(json.dumps(found))
     return json.loads(EXPECTED.read_text())

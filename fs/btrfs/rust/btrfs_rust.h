@@ -4,16 +4,10 @@
 #define BTRFS_RUST_H
 
 /*
- * What the C and the Rust parts of btrfs know of each other. bindgen reads this file too, so it
- * includes nothing of btrfs.
+ * The interface between the C and the Rust parts of btrfs. bindgen reads this file, too.
  */
 
 #include <linux/types.h>
-
-/* Where the C code that Rust replaces is built: instead of it, or beside it to be compared. */
-#if !defined(CONFIG_BTRFS_RUST) || defined(CONFIG_BTRFS_RUST_VERIFY)
-#define BTRFS_C_READ_PATH
-#endif
 
 struct btrfs_root;
 struct extent_buffer;
@@ -24,20 +18,14 @@ struct extent_buffer;
 #define BTRFS_RUST_READA_FORWARD		2
 #define BTRFS_RUST_READA_FORWARD_ALWAYS		3
 
-/* No readahead decision selects more slots. */
-#define BTRFS_RUST_READA_MAX			33
+/* The most slots of one selection. */
+#define BTRFS_RUST_READA_MAX_SLOTS		33
 
-/* The slots of a node to read ahead, in this order. */
-struct btrfs_rust_reada {
-	u32 count;
-	u16 slots[BTRFS_RUST_READA_MAX];
-};
-
-/* reada.rs */
-void btrfs_rust_reada_for_search(const struct extent_buffer *node, int slot, u8 reada,
-				 u64 objectid, struct btrfs_rust_reada *selected);
-void btrfs_rust_reada_for_move_down(const struct extent_buffer *node, int slot, u64 min_gen,
-				    struct btrfs_rust_reada *selected);
+/* reada.rs: select children of a node; return the number of @slots, which has room for the most. */
+u32 btrfs_rust_select_search(const struct extent_buffer *node, int slot, u8 reada, u64 objectid,
+			     u16 *slots);
+u32 btrfs_rust_select_move_down(const struct extent_buffer *node, int slot, u64 min_gen,
+				u16 *slots);
 
 /* A key of a tree, as struct btrfs_key, but not packed. */
 struct btrfs_rust_key {
@@ -207,7 +195,7 @@ void btrfs_rust_share_add_prev_extent(struct btrfs_rust_share_cache *cache, u64 
 				      bool is_shared);
 
 #ifdef CONFIG_BTRFS_RUST_VERIFY
-/* What is remembered of one level of the path. */
+/* The block of one level of the path, and whether it is shared. */
 struct btrfs_rust_share_block {
 	u64 bytenr;
 	bool is_shared;
@@ -232,27 +220,21 @@ void *btrfs_rust_lru_remove(struct btrfs_rust_lru *lru, u64 key, u64 gen);
 void *btrfs_rust_lru_remove_oldest(struct btrfs_rust_lru *lru);
 
 /* The state of send_utimes.rs. */
-struct btrfs_rust_dir_utimes {
+struct btrfs_rust_send_utimes {
 	unsigned long state[10];
 };
 
-/* A directory, as send tells them apart. */
-struct btrfs_rust_dir {
-	u64 ino;
-	u64 generation;
-};
-
 /* send_utimes.rs */
-void btrfs_rust_dir_utimes_init(struct btrfs_rust_dir_utimes *utimes);
-void btrfs_rust_dir_utimes_destroy(struct btrfs_rust_dir_utimes *utimes);
-int btrfs_rust_dir_utimes_cache(struct btrfs_rust_dir_utimes *utimes, struct btrfs_rust_dir dir);
-bool btrfs_rust_dir_utimes_next_to_trim(const struct btrfs_rust_dir_utimes *utimes,
-					struct btrfs_rust_dir *dir);
-bool btrfs_rust_dir_utimes_next_to_flush(const struct btrfs_rust_dir_utimes *utimes,
-					 struct btrfs_rust_dir *dir);
-void btrfs_rust_dir_utimes_remove(struct btrfs_rust_dir_utimes *utimes, struct btrfs_rust_dir dir);
+void btrfs_rust_send_utimes_init(struct btrfs_rust_send_utimes *utimes);
+void btrfs_rust_send_utimes_destroy(struct btrfs_rust_send_utimes *utimes);
+int btrfs_rust_send_utimes_add(struct btrfs_rust_send_utimes *utimes, u64 ino, u64 gen);
+bool btrfs_rust_send_utimes_next_to_trim(const struct btrfs_rust_send_utimes *utimes,
+					 u64 *ino, u64 *gen);
+bool btrfs_rust_send_utimes_next_to_flush(const struct btrfs_rust_send_utimes *utimes,
+					  u64 *ino, u64 *gen);
+void btrfs_rust_send_utimes_remove(struct btrfs_rust_send_utimes *utimes, u64 ino, u64 gen);
 
-/* debug.c: its module parameters. */
+/* debug/debug.c: its module parameters. */
 struct btrfs_rust_tunables {
 	u8 reada;
 	bool share_cache;
@@ -267,9 +249,6 @@ struct btrfs_rust_tunables btrfs_rust_tunables(void);
 /* lru.rs */
 u32 btrfs_rust_lru_entry_size(void);
 #endif
-
-/* helpers.c: for C */
-void btrfs_rust_readahead(struct extent_buffer *node, const struct btrfs_rust_reada *selected);
 
 /* helpers.c: for Rust */
 u32 btrfs_rust_node_level(const struct extent_buffer *node);

@@ -77,6 +77,11 @@ void btrfs_encoded_reada_read(struct btrfs_data_reada *reada,
 
 struct btrfs_data_reada { };
 
+static inline void btrfs_data_reada_init(struct btrfs_data_reada *reada, struct btrfs_root *root,
+					 u64 min_gen, bool sends_encoded)
+{
+}
+
 static inline void btrfs_data_reada_end(struct btrfs_data_reada *reada)
 {
 }

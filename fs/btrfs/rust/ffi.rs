@@ -69,7 +69,7 @@ macro_rules! check_prototypes {
 }
 
 check_prototypes! {
-    search: btrfs_rust_reada_for_search, btrfs_rust_reada_for_move_down;
+    search: btrfs_rust_select_search, btrfs_rust_select_move_down;
     leaf: btrfs_rust_window, btrfs_rust_leaf_reada_init, btrfs_rust_leaf_reada_init_extents,
         btrfs_rust_leaf_reada_destroy, btrfs_rust_leaf_reada_advance, btrfs_rust_leaf_reada_plan,
         btrfs_rust_leaf_reada_report, btrfs_rust_find_leaf;
@@ -79,9 +79,9 @@ check_prototypes! {
         btrfs_rust_share_prev_extent, btrfs_rust_share_add_prev_extent;
     lru: btrfs_rust_lru_init, btrfs_rust_lru_destroy, btrfs_rust_lru_lookup, btrfs_rust_lru_store,
         btrfs_rust_lru_remove, btrfs_rust_lru_remove_oldest;
-    utimes: btrfs_rust_dir_utimes_init, btrfs_rust_dir_utimes_destroy, btrfs_rust_dir_utimes_cache,
-        btrfs_rust_dir_utimes_next_to_trim, btrfs_rust_dir_utimes_next_to_flush,
-        btrfs_rust_dir_utimes_remove;
+    utimes: btrfs_rust_send_utimes_init, btrfs_rust_send_utimes_destroy,
+        btrfs_rust_send_utimes_add, btrfs_rust_send_utimes_next_to_trim,
+        btrfs_rust_send_utimes_next_to_flush, btrfs_rust_send_utimes_remove;
 }
 
 #[cfg(CONFIG_BTRFS_RUST_VERIFY)]
@@ -90,7 +90,7 @@ check_prototypes!(share: btrfs_rust_share_block;);
 #[cfg(CONFIG_BTRFS_RUST_KUNIT_BENCH)]
 check_prototypes!(lru: btrfs_rust_lru_entry_size;);
 
-const _: () = assert!(reada::MAX_SCAN < bindings::BTRFS_RUST_READA_MAX);
+const _: () = assert!(reada::MAX_SCAN < bindings::BTRFS_RUST_READA_MAX_SLOTS);
 const _: () = assert!(leaf_reada::SERIES_EXTENTS == bindings::BTRFS_RUST_SERIES_EXTENTS);
 const _: () = assert!(data_reada::MAX_INODES == bindings::BTRFS_RUST_DATA_INODES as usize);
 const _: () = assert!(data_reada::MAX_RANGES == bindings::BTRFS_RUST_DATA_RANGES as usize);
@@ -228,10 +228,10 @@ storages! {
     btrfs_rust_data_reada: DataReada;
     btrfs_rust_share_cache: ShareCache;
     btrfs_rust_lru: Lru<lru::EntryPtr>;
-    btrfs_rust_dir_utimes: DirUtimes;
+    btrfs_rust_send_utimes: DirUtimes;
 }
 
-/// The module parameters of `debug.c`.
+/// The module parameters of `debug/debug.c`.
 #[cfg(CONFIG_BTRFS_DEBUG)]
 fn tunables() -> bindings::btrfs_rust_tunables {
     // SAFETY: It returns a copy of parameters that can be read at any time.

@@ -12,16 +12,21 @@
 #include "../ctree.h"
 #include "../extent_io.h"
 #include "../fs.h"
+#include "../reada.h"
+#include "../send_utimes.h"
 #include "btrfs_rust.h"
 
 static_assert(BTRFS_RUST_READA_NONE == READA_NONE);
 static_assert(BTRFS_RUST_READA_BACK == READA_BACK);
 static_assert(BTRFS_RUST_READA_FORWARD == READA_FORWARD);
 static_assert(BTRFS_RUST_READA_FORWARD_ALWAYS == READA_FORWARD_ALWAYS);
+static_assert(BTRFS_RUST_READA_MAX_SLOTS == BTRFS_READA_MAX_SLOTS);
+/* reada.rs selects as many of the smallest nodes. */
+static_assert(SZ_128K / BTRFS_MIN_BLOCKSIZE <= BTRFS_READA_MAX_SLOTS);
+/* Used in send_utimes.rs. */
+static_assert(SEND_MAX_DIR_UTIMES_CACHE_SIZE == 64);
 /* Used in share_cache.rs and tree.rs. */
 static_assert(BTRFS_MAX_LEVEL == 8);
-/* The readahead of tree_move_down() for the smallest nodes. */
-static_assert(SZ_128K / BTRFS_MIN_BLOCKSIZE <= BTRFS_RUST_READA_MAX);
 
 /* Rust promises to read no child that a node has no room for, whatever nritems says. */
 static bool slot_is_valid(const struct extent_buffer *node, u32 slot)
@@ -211,11 +216,4 @@ bool btrfs_rust_is_contended(struct btrfs_root *root)
 {
 	return rwsem_is_contended(&root->fs_info->commit_root_sem) ||
 	       fatal_signal_pending(current);
-}
-
-/* Start reading the children of @node that were selected. */
-void btrfs_rust_readahead(struct extent_buffer *node, const struct btrfs_rust_reada *selected)
-{
-	for (u32 i = 0; i < selected->count; i++)
-		btrfs_readahead_node_child(node, selected->slots[i]);
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 /*
- * The switches and the counters of the readahead of send and fiemap, as
- * Documentation/administration.md describes them.
+ * The switches and the counters of the readahead of send and fiemap.
  *
  * Path: /sys/fs/btrfs/<uuid>/readahead/
  */
@@ -108,6 +107,15 @@ void btrfs_reada_block_released(struct extent_buffer *eb)
 {
 	btrfs_reada_wasted(eb->fs_info, extent_buffer_uptodate(eb) ? btrfs_header_owner(eb) : 0, 0,
 			   eb->start, eb->len);
+}
+
+/* A fiemap ends: add its lookups in the sharedness cache. */
+void btrfs_share_count_end(const struct btrfs_share_stats *stats)
+{
+	if (!stats->fs_info)
+		return;
+	this_cpu_add(stats->fs_info->reada_stats->share_hits, stats->hits);
+	this_cpu_add(stats->fs_info->reada_stats->share_misses, stats->misses);
 }
 
 static struct btrfs_fs_info *to_fs_info(struct kobject *kobj)

@@ -3,12 +3,14 @@
 #ifndef BTRFS_READA_STATS_H
 #define BTRFS_READA_STATS_H
 
+#include <linux/bitops.h>
 #include <linux/percpu.h>
 #include <linux/types.h>
+#include "../extent_io.h"
+#include "debug/debug.h"
 
 struct btrfs_fs_info;
 struct btrfs_root;
-struct extent_buffer;
 
 #ifdef CONFIG_BTRFS_RUST
 
@@ -35,7 +37,7 @@ void btrfs_reada_destroy(struct btrfs_fs_info *fs_info);
 int btrfs_reada_sysfs_add(struct btrfs_fs_info *fs_info);
 void btrfs_reada_sysfs_remove(struct btrfs_fs_info *fs_info);
 
-/* In the following, @ino is the inode whose data it is about, or 0 for a tree block. */
+/* In the following, @ino is the inode of file data, or 0 for a tree block. */
 void btrfs_reada_planned(const struct btrfs_root *root, u64 ino, u64 bytes);
 void btrfs_reada_submitted(const struct btrfs_fs_info *fs_info, u64 root_id, u64 ino, u64 start,
 			   u64 len);
@@ -47,6 +49,32 @@ void btrfs_reada_wasted(const struct btrfs_fs_info *fs_info, u64 root_id, u64 in
 void btrfs_reada_block_submitted(struct extent_buffer *eb, u64 root_id);
 void btrfs_reada_block_used(struct extent_buffer *eb, u64 root_id);
 void btrfs_reada_block_released(struct extent_buffer *eb);
+
+/* @eb was read ahead for a send or fiemap, and not used since. */
+static inline bool btrfs_reada_is_unused(const struct extent_buffer *eb)
+{
+	return test_bit(EXTENT_BUFFER_PLANNED, &eb->bflags);
+}
+
+/* Lookups in the sharedness cache by one fiemap; NULL if there were none. */
+struct btrfs_share_stats {
+	const struct btrfs_fs_info *fs_info;
+	u64 hits;
+	u64 misses;
+};
+
+/* Count a lookup. Not per CPU at once: that is a tenth of the time of a fiemap in memory. */
+static inline void btrfs_share_count(struct btrfs_share_stats *stats,
+				     const struct btrfs_fs_info *fs_info, int result)
+{
+	stats->fs_info = fs_info;
+	if (result >= 0)
+		stats->hits++;
+	else
+		stats->misses++;
+}
+
+void btrfs_share_count_end(const struct btrfs_share_stats *stats);
 
 #else
 
@@ -68,6 +96,57 @@ static inline void btrfs_reada_sysfs_remove(struct btrfs_fs_info *fs_info)
 {
 }
 
+static inline void btrfs_reada_block_submitted(struct extent_buffer *eb, u64 root_id)
+{
+}
+
+static inline void btrfs_reada_block_used(struct extent_buffer *eb, u64 root_id)
+{
+}
+
+static inline void btrfs_reada_block_released(struct extent_buffer *eb)
+{
+}
+
+static inline bool btrfs_reada_is_unused(const struct extent_buffer *eb)
+{
+	return false;
+}
+
+struct btrfs_share_stats { };
+
+static inline void btrfs_share_count(struct btrfs_share_stats *stats,
+				     const struct btrfs_fs_info *fs_info, int result)
+{
+}
+
+static inline void btrfs_share_count_end(const struct btrfs_share_stats *stats)
+{
+}
+
 #endif
+
+/* @eb of the tree @root_id is about to be read ahead, for leaf_reada.c if @is_planned. */
+static inline void btrfs_count_readahead(struct extent_buffer *eb, u64 root_id, bool is_planned)
+{
+	if (is_planned)
+		btrfs_reada_block_submitted(eb, root_id);
+	btrfs_debug_readahead(eb);
+}
+
+/* A search in the tree @root_id has come to @eb. */
+static inline void btrfs_count_use(struct extent_buffer *eb, u64 root_id)
+{
+	if (btrfs_reada_is_unused(eb))
+		btrfs_reada_block_used(eb, root_id);
+	btrfs_debug_use(eb);
+}
+
+/* @eb is about to be freed. */
+static inline void btrfs_count_release(struct extent_buffer *eb)
+{
+	if (btrfs_reada_is_unused(eb))
+		btrfs_reada_block_released(eb);
+}
 
 #endif

@@ -4,13 +4,11 @@
 //!
 //! Fiemap asks for each extent of a file whether another subvolume or file has it too. The answer
 //! for the leaf that holds the file extent item, and for each node above it, is the same for all
-//! the extents of that leaf, so one path of answers is kept from one extent to the next. Upstream
-//! has this in `lookup_backref_shared_cache()`, `store_backref_shared_cache()` and
-//! `btrfs_is_data_extent_shared()`.
+//! the extents of that leaf, so one path of answers is kept from one extent to the next. It takes
+//! the place of share_cache.c.
 //!
 //! Answers are believed until a commit, the drop of a root or a new snapshot: C then empties the
-//! cache. Upstream keeps a generation with each, of the last drop or of the last snapshot. But two
-//! roots may be dropped in one generation, and a snapshot has its number before it is made.
+//! cache.
 
 use kernel::prelude::*;
 
@@ -19,9 +17,9 @@ use crate::hash::hash_64;
 /// The number of levels of a tree; `BTRFS_MAX_LEVEL`.
 const MAX_LEVEL: usize = 8;
 
-/// The number of data extents remembered, a power of two. Upstream has the last 8,
-/// `BTRFS_BACKREF_CTX_PREV_EXTENTS_SIZE`, and looks through all of them; in a file that is
-/// deduplicated against itself an extent comes again after more than that.
+/// The number of data extents remembered, a power of two. share_cache.c has the last 8,
+/// `BTRFS_SHARE_CACHE_PREV_EXTENTS`, and looks through all of them. In a file that is deduplicated
+/// against itself an extent comes again after more than that.
 const PREV_EXTENTS: usize = 128;
 
 const _: () = assert!(PREV_EXTENTS.is_power_of_two() && PREV_EXTENTS > 1);
@@ -86,14 +84,15 @@ impl ShareCache {
     /// end of `btrfs_is_data_extent_shared()`.
     ///
     /// `reached` is the last level that was on one path only and the result of the call, or
-    /// [`None`] if there is no such level or the call failed. Blocks above it are forgotten.
+    /// [`None`] if there is no such level or the call failed. Blocks above it are forgotten. A
+    /// damaged extent tree may have a path of more levels than a tree: then all are forgotten.
     pub(crate) fn end_many_paths(&mut self, reached: Option<(usize, bool)>) {
         let mut forget = 0;
         if let Some((level, is_shared)) = reached {
             if let Some(block) = self.path.get(level) {
                 self.store(block.bytenr, level, is_shared);
+                forget = level + 1;
             }
-            forget = level.saturating_add(1);
         }
         for block in self.path.iter_mut().skip(forget) {
             block.bytenr = 0;

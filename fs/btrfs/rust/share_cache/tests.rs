@@ -101,10 +101,12 @@ mod suite {
 
     #[test]
     fn many_paths_without_a_level_forget_all() {
-        let mut cache = path(true);
-        cache.end_many_paths(None);
-        for level in 0..MAX_LEVEL {
-            assert_eq!(cache.lookup(100 + level as u64, level), None);
+        for reached in [None, Some((MAX_LEVEL, true)), Some((usize::MAX, false))] {
+            let mut cache = path(true);
+            cache.end_many_paths(reached);
+            for level in 0..MAX_LEVEL {
+                assert_eq!(cache.lookup(100 + level as u64, level), None);
+            }
         }
     }
 

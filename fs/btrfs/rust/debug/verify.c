@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include <linux/atomic.h>
+#include <linux/bug.h>
+#include <linux/debugfs.h>
+#include <linux/sched/mm.h>
+#include <linux/seq_file.h>
+#include <linux/string.h>
+#include "../../ctree.h"
+#include "../../extent_io.h"
+#include "../../lru_cache.h"
+#include "../../reada.h"
+#include "../../send_utimes.h"
+#include "../../share_cache.h"
+#include "verify.h"
+
+static const char * const names[BTRFS_VERIFY_NR] = {
+	[BTRFS_VERIFY_READA_SEARCH]		= "reada_search",
+	[BTRFS_VERIFY_READA_MOVE_DOWN]		= "reada_move_down",
+	[BTRFS_VERIFY_SHARE_LOOKUP]		= "share_lookup",
+	[BTRFS_VERIFY_SHARE_STORE]		= "share_store",
+	[BTRFS_VERIFY_SHARE_END]		= "share_end",
+	[BTRFS_VERIFY_SHARE_PREV_EXTENT]	= "share_prev_extent",
+	[BTRFS_VERIFY_UTIMES_ADD]		= "utimes_add",
+	[BTRFS_VERIFY_UTIMES_NEXT]		= "utimes_next",
+	[BTRFS_VERIFY_LRU]			= "lru",
+	[BTRFS_VERIFY_NEXT_EXTENT]		= "next_extent",
+};
+
+static struct {
+	atomic64_t compared;
+	atomic64_t different;
+	/* Not comparable: the state that the decision depends on changed in between. */
+	atomic64_t skipped;
+} counts[BTRFS_VERIFY_NR];
+
+static struct dentry *verify_file;
+
+/* Count a comparison, and warn if it is the first of its kind to find a difference. */
+void btrfs_verify_count(enum btrfs_verify_what what, bool same)
+{
+	atomic64_inc(&counts[what].compared);
+	if (same)
+		return;
+	WARN(atomic64_inc_return(&counts[what].different) == 1,
+	     "btrfs: Rust differs from C in %s\n", names[what]);
+}
+
+static void skip(enum btrfs_verify_what what)
+{
+	atomic64_inc(&counts[what].skipped);
+}
+
+static bool is_same(const struct btrfs_reada_slots *c, const struct btrfs_reada_slots *rust)
+{
+	return c->count == rust->count &&
+	       memcmp(c->slots, rust->slots, c->count * sizeof(c->slots[0])) == 0;
+}
+
+void btrfs_verify_select_search(const struct extent_buffer *node, int slot, u8 reada, u64 objectid,
+				const struct btrfs_reada_slots *c)
+{
+	struct btrfs_reada_slots rust, again;
+
+	rust.count = btrfs_rust_select_search(node, slot, reada, objectid, rust.slots);
+	btrfs_select_search(node, slot, reada, objectid, &again);
+	/* The block that the search goes down to may have been cached or dropped in between. */
+	if (is_same(c, &again))
+		btrfs_verify_count(BTRFS_VERIFY_READA_SEARCH, is_same(c, &rust));
+	else
+		skip(BTRFS_VERIFY_READA_SEARCH);
+}
+
+void btrfs_verify_select_move_down(const struct extent_buffer *node, int slot, u64 min_gen,
+				   const struct btrfs_reada_slots *c)
+{
+	struct btrfs_reada_slots rust;
+
+	rust.count = btrfs_rust_select_move_down(node, slot, min_gen, rust.slots);
+	btrfs_verify_count(BTRFS_VERIFY_READA_MOVE_DOWN, is_same(c, &rust));
+}
+
+/* Both sides have the same path. */
+static void verify_path(const struct btrfs_share_cache *cache, enum btrfs_verify_what what,
+			bool same)
+{
+	for (int level = 0; level < BTRFS_MAX_LEVEL; level++) {
+		struct btrfs_rust_share_block rust = { 0 };
+
+		btrfs_rust_share_block(&cache->verify.rust, level, &rust);
+		same = same && cache->path[level].bytenr == rust.bytenr &&
+		       cache->path[level].is_shared == rust.is_shared;
+	}
+	btrfs_verify_count(what, same);
+}
+
+void btrfs_verify_share_lookup(struct btrfs_share_cache *cache, u64 bytenr, int level, int c)
+{
+	const int rust = btrfs_rust_share_lookup(&cache->verify.rust, bytenr, level);
+
+	verify_path(cache, BTRFS_VERIFY_SHARE_LOOKUP, c == rust);
+}
+
+void btrfs_verify_share_store(struct btrfs_share_cache *cache, u64 bytenr, int level,
+			      bool is_shared)
+{
+	btrfs_rust_share_store(&cache->verify.rust, bytenr, level, is_shared);
+	verify_path(cache, BTRFS_VERIFY_SHARE_STORE, true);
+}
+
+void btrfs_verify_share_end_many_paths(struct btrfs_share_cache *cache, int level, int result)
+{
+	btrfs_rust_share_end_many_paths(&cache->verify.rust, level, result);
+	verify_path(cache, BTRFS_VERIFY_SHARE_END, true);
+}
+
+/* Compare with the result @c of the C cache, or of a walk. Rust remembers more extents, not all. */
+void btrfs_verify_share_prev_extent(const struct btrfs_share_cache *cache, u64 bytenr, int c)
+{
+	const int rust = btrfs_rust_share_prev_extent(&cache->verify.rust, bytenr);
+
+	if (c >= 0 && rust >= 0)
+		btrfs_verify_count(BTRFS_VERIFY_SHARE_PREV_EXTENT, c == rust);
+}
+
+void btrfs_verify_share_add_prev_extent(struct btrfs_share_cache *cache, u64 bytenr,
+					bool is_shared)
+{
+	btrfs_rust_share_add_prev_extent(&cache->verify.rust, bytenr, is_shared);
+}
+
+/* A search from the root finds the same as the search in @leaf has. */
+void btrfs_verify_extent_leaf(struct btrfs_root *root, const struct btrfs_key *key,
+			      const struct extent_buffer *leaf, int slot)
+{
+	struct btrfs_path path = { .search_commit_root = true, .skip_locking = true };
+	const int ret = btrfs_search_slot(NULL, root, key, &path, 0, 0);
+
+	WARN_ON_ONCE(ret == 0 || (ret > 0 && (path.nodes[0]->start != leaf->start ||
+					      path.slots[0] != slot)));
+	btrfs_release_path(&path);
+}
+
+void btrfs_verify_utimes_init(struct btrfs_send_utimes *utimes)
+{
+	btrfs_rust_send_utimes_init(&utimes->verify.rust);
+	utimes->verify.is_off = false;
+}
+
+void btrfs_verify_utimes_destroy(struct btrfs_send_utimes *utimes)
+{
+	btrfs_rust_send_utimes_destroy(&utimes->verify.rust);
+}
+
+/* @is_known: the C cache had the directory, so that neither needed memory. */
+void btrfs_verify_utimes_add(struct btrfs_send_utimes *utimes, u64 ino, u64 gen, bool is_known,
+			     int c)
+{
+	int rust;
+
+	if (utimes->verify.is_off)
+		return;
+	rust = btrfs_rust_send_utimes_add(&utimes->verify.rust, ino, gen);
+	if (is_known || (!c && !rust)) {
+		btrfs_verify_count(BTRFS_VERIFY_UTIMES_ADD, c == rust);
+	} else {
+		utimes->verify.is_off = true;
+		skip(BTRFS_VERIFY_UTIMES_ADD);
+	}
+}
+
+/* Returns @c, the result of C: there is a directory, @ino and @gen. */
+bool btrfs_verify_utimes_next(const struct btrfs_send_utimes *utimes, bool flush, bool c,
+			      const u64 *ino, const u64 *gen)
+{
+	u64 rust_ino = 0;
+	u64 rust_gen = 0;
+	bool rust;
+
+	if (utimes->verify.is_off)
+		return c;
+	if (flush)
+		rust = btrfs_rust_send_utimes_next_to_flush(&utimes->verify.rust, &rust_ino,
+							    &rust_gen);
+	else
+		rust = btrfs_rust_send_utimes_next_to_trim(&utimes->verify.rust, &rust_ino,
+							   &rust_gen);
+	btrfs_verify_count(BTRFS_VERIFY_UTIMES_NEXT,
+			   c == rust && (!c || (*ino == rust_ino && *gen == rust_gen)));
+	return c;
+}
+
+void btrfs_verify_utimes_remove(struct btrfs_send_utimes *utimes, u64 ino, u64 gen)
+{
+	if (!utimes->verify.is_off)
+		btrfs_rust_send_utimes_remove(&utimes->verify.rust, ino, gen);
+}
+
+void btrfs_verify_lru_init(struct btrfs_lru_cache *cache)
+{
+	btrfs_rust_lru_init(&cache->verify.rust);
+	cache->verify.removed = NULL;
+	cache->verify.is_off = false;
+}
+
+/* The C cache is empty. */
+void btrfs_verify_lru_clear(struct btrfs_lru_cache *cache)
+{
+	btrfs_rust_lru_destroy(&cache->verify.rust);
+	btrfs_verify_lru_init(cache);
+}
+
+void btrfs_verify_lru_lookup(struct btrfs_lru_cache *cache, u64 key, u64 gen,
+			     const struct btrfs_lru_cache_entry *c)
+{
+	if (!cache->verify.is_off)
+		btrfs_verify_count(BTRFS_VERIFY_LRU,
+				   btrfs_rust_lru_lookup(&cache->verify.rust, key, gen) == c);
+}
+
+/* The C cache has stored @entry, and has not yet removed another one to make room. */
+void btrfs_verify_lru_store(struct btrfs_lru_cache *cache, struct btrfs_lru_cache_entry *entry)
+{
+	struct btrfs_verify_lru *verify = &cache->verify;
+	const bool is_full = cache->max_size > 0 && cache->size == cache->max_size;
+	unsigned int nofs;
+	int ret;
+
+	if (verify->is_off)
+		return;
+	nofs = memalloc_nofs_save();
+	ret = btrfs_rust_lru_store(&verify->rust, entry->key, entry->gen, entry, cache->max_size,
+				   &verify->removed);
+	memalloc_nofs_restore(nofs);
+	if (ret) {
+		verify->is_off = true;
+		skip(BTRFS_VERIFY_LRU);
+	} else {
+		btrfs_verify_count(BTRFS_VERIFY_LRU, !!verify->removed == is_full);
+	}
+}
+
+/* The C cache removes an entry: as asked, or to make room, as the Rust cache has done already. */
+void btrfs_verify_lru_remove(struct btrfs_lru_cache *cache,
+			     const struct btrfs_lru_cache_entry *entry)
+{
+	void *removed = cache->verify.removed;
+
+	if (cache->verify.is_off)
+		return;
+	cache->verify.removed = NULL;
+	if (!removed)
+		removed = btrfs_rust_lru_remove(&cache->verify.rust, entry->key, entry->gen);
+	btrfs_verify_count(BTRFS_VERIFY_LRU, removed == entry);
+}
+
+static int btrfs_rust_verify_show(struct seq_file *seq, void *unused)
+{
+	for (int i = 0; i < BTRFS_VERIFY_NR; i++)
+		seq_printf(seq, "%s compared %lld different %lld skipped %lld\n", names[i],
+			   (long long)atomic64_read(&counts[i].compared),
+			   (long long)atomic64_read(&counts[i].different),
+			   (long long)atomic64_read(&counts[i].skipped));
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(btrfs_rust_verify);
+
+int __init btrfs_verify_init(void)
+{
+	verify_file = debugfs_create_file("btrfs_rust_verify", 0400, NULL, NULL,
+					  &btrfs_rust_verify_fops);
+	return 0;
+}
+
+void __cold btrfs_verify_exit(void)
+{
+	debugfs_remove(verify_file);
+}

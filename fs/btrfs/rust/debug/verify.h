@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+
+#ifndef BTRFS_RUST_VERIFY_H
+#define BTRFS_RUST_VERIFY_H
+
+/*
+ * CONFIG_BTRFS_RUST_VERIFY: the C code that Rust replaces is built and used. Each of its results is
+ * passed to a function of this file, which asks Rust, too, and compares. The first difference of
+ * each kind gives a warning.
+ */
+
+#include <linux/types.h>
+#include "../btrfs_rust.h"
+
+struct btrfs_key;
+struct btrfs_lru_cache;
+struct btrfs_lru_cache_entry;
+struct btrfs_reada_slots;
+struct btrfs_send_utimes;
+struct btrfs_share_cache;
+
+enum btrfs_verify_what {
+	BTRFS_VERIFY_READA_SEARCH,
+	BTRFS_VERIFY_READA_MOVE_DOWN,
+	BTRFS_VERIFY_SHARE_LOOKUP,
+	BTRFS_VERIFY_SHARE_STORE,
+	BTRFS_VERIFY_SHARE_END,
+	BTRFS_VERIFY_SHARE_PREV_EXTENT,
+	BTRFS_VERIFY_UTIMES_ADD,
+	BTRFS_VERIFY_UTIMES_NEXT,
+	BTRFS_VERIFY_LRU,
+	BTRFS_VERIFY_NEXT_EXTENT,
+	BTRFS_VERIFY_NR,
+};
+
+#ifdef CONFIG_BTRFS_RUST_VERIFY
+
+/* Members of the C structures. */
+struct btrfs_verify_share_cache {
+	struct btrfs_rust_share_cache rust;
+};
+
+struct btrfs_verify_send_utimes {
+	struct btrfs_rust_send_utimes rust;
+	/* One of the two, or both, had no memory for a directory. */
+	bool is_off;
+};
+
+struct btrfs_verify_lru {
+	struct btrfs_rust_lru rust;
+	/* The entry that the Rust cache has removed to make room. */
+	void *removed;
+	/* The Rust cache had no memory for an entry. */
+	bool is_off;
+};
+
+int btrfs_verify_init(void);
+void btrfs_verify_exit(void);
+void btrfs_verify_count(enum btrfs_verify_what what, bool same);
+void btrfs_verify_select_search(const struct extent_buffer *node, int slot, u8 reada, u64 objectid,
+				const struct btrfs_reada_slots *c);
+void btrfs_verify_select_move_down(const struct extent_buffer *node, int slot, u64 min_gen,
+				   const struct btrfs_reada_slots *c);
+void btrfs_verify_share_lookup(struct btrfs_share_cache *cache, u64 bytenr, int level, int c);
+void btrfs_verify_share_store(struct btrfs_share_cache *cache, u64 bytenr, int level,
+			      bool is_shared);
+void btrfs_verify_share_end_many_paths(struct btrfs_share_cache *cache, int level, int result);
+void btrfs_verify_share_prev_extent(const struct btrfs_share_cache *cache, u64 bytenr, int c);
+void btrfs_verify_share_add_prev_extent(struct btrfs_share_cache *cache, u64 bytenr,
+					bool is_shared);
+void btrfs_verify_extent_leaf(struct btrfs_root *root, const struct btrfs_key *key,
+			      const struct extent_buffer *leaf, int slot);
+void btrfs_verify_utimes_init(struct btrfs_send_utimes *utimes);
+void btrfs_verify_utimes_destroy(struct btrfs_send_utimes *utimes);
+void btrfs_verify_utimes_add(struct btrfs_send_utimes *utimes, u64 ino, u64 gen, bool is_known,
+			     int c);
+bool btrfs_verify_utimes_next(const struct btrfs_send_utimes *utimes, bool flush, bool c,
+			      const u64 *ino, const u64 *gen);
+void btrfs_verify_utimes_remove(struct btrfs_send_utimes *utimes, u64 ino, u64 gen);
+void btrfs_verify_lru_init(struct btrfs_lru_cache *cache);
+void btrfs_verify_lru_clear(struct btrfs_lru_cache *cache);
+void btrfs_verify_lru_lookup(struct btrfs_lru_cache *cache, u64 key, u64 gen,
+			     const struct btrfs_lru_cache_entry *c);
+void btrfs_verify_lru_store(struct btrfs_lru_cache *cache, struct btrfs_lru_cache_entry *entry);
+void btrfs_verify_lru_remove(struct btrfs_lru_cache *cache,
+			     const struct btrfs_lru_cache_entry *entry);
+
+#else
+
+struct btrfs_verify_share_cache { };
+
+struct btrfs_verify_send_utimes { };
+
+struct btrfs_verify_lru { };
+
+static inline void btrfs_verify_count(enum btrfs_verify_what what, bool same)
+{
+}
+
+static inline void btrfs_verify_select_search(const struct extent_buffer *node, int slot, u8 reada,
+					      u64 objectid, const struct btrfs_reada_slots *c)
+{
+}
+
+static inline void btrfs_verify_select_move_down(const struct extent_buffer *node, int slot,
+						 u64 min_gen, const struct btrfs_reada_slots *c)
+{
+}
+
+static inline void btrfs_verify_share_lookup(struct btrfs_share_cache *cache, u64 bytenr, int level,
+					     int c)
+{
+}
+
+static inline void btrfs_verify_share_store(struct btrfs_share_cache *cache, u64 bytenr, int level,
+					    bool is_shared)
+{
+}
+
+static inline void btrfs_verify_share_end_many_paths(struct btrfs_share_cache *cache, int level,
+						     int result)
+{
+}
+
+static inline void btrfs_verify_share_prev_extent(const struct btrfs_share_cache *cache, u64 bytenr,
+						  int c)
+{
+}
+
+static inline void btrfs_verify_share_add_prev_extent(struct btrfs_share_cache *cache, u64 bytenr,
+						      bool is_shared)
+{
+}
+
+static inline void btrfs_verify_extent_leaf(struct btrfs_root *root, const struct btrfs_key *key,
+					    const struct extent_buffer *leaf, int slot)
+{
+}
+
+static inline void btrfs_verify_utimes_init(struct btrfs_send_utimes *utimes)
+{
+}
+
+static inline void btrfs_verify_utimes_destroy(struct btrfs_send_utimes *utimes)
+{
+}
+
+static inline void btrfs_verify_utimes_add(struct btrfs_send_utimes *utimes, u64 ino, u64 gen,
+					   bool is_known, int c)
+{
+}
+
+static inline bool btrfs_verify_utimes_next(const struct btrfs_send_utimes *utimes, bool flush,
+					    bool c, const u64 *ino, const u64 *gen)
+{
+	return c;
+}
+
+static inline void btrfs_verify_utimes_remove(struct btrfs_send_utimes *utimes, u64 ino, u64 gen)
+{
+}
+
+static inline void btrfs_verify_lru_init(struct btrfs_lru_cache *cache)
+{
+}
+
+static inline void btrfs_verify_lru_clear(struct btrfs_lru_cache *cache)
+{
+}
+
+static inline void btrfs_verify_lru_lookup(struct btrfs_lru_cache *cache, u64 key, u64 gen,
+					   const struct btrfs_lru_cache_entry *c)
+{
+}
+
+static inline void btrfs_verify_lru_store(struct btrfs_lru_cache *cache,
+					  struct btrfs_lru_cache_entry *entry)
+{
+}
+
+static inline void btrfs_verify_lru_remove(struct btrfs_lru_cache *cache,
+					   const struct btrfs_lru_cache_entry *entry)
+{
+}
+
+#endif
+
+#endif

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+
+#ifndef BTRFS_RUST_READ_PATH_H
+#define BTRFS_RUST_READ_PATH_H
+
+/*
+ * CONFIG_BTRFS_RUST_READ_PATH: the interfaces of ../reada.h, ../share_cache.h, ../send_utimes.h and
+ * ../lru_cache.h on top of Rust. The C files of these headers are not built.
+ */
+
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+#include "../reada.h"
+#include "btrfs_rust.h"
+
+/* reada.rs */
+static inline void btrfs_select_search(const struct extent_buffer *node, int slot, u8 reada,
+				       u64 objectid, struct btrfs_reada_slots *selected)
+{
+	selected->count = btrfs_rust_select_search(node, slot, reada, objectid, selected->slots);
+}
+
+static inline void btrfs_select_move_down(const struct extent_buffer *node, int slot, u64 min_gen,
+					  struct btrfs_reada_slots *selected)
+{
+	selected->count = btrfs_rust_select_move_down(node, slot, min_gen, selected->slots);
+}
+
+/* share_cache.rs */
+struct btrfs_share_cache {
+	struct btrfs_rust_share_cache rust;
+};
+
+static inline int btrfs_share_cache_lookup(struct btrfs_share_cache *cache, u64 bytenr, int level)
+{
+	return btrfs_rust_share_lookup(&cache->rust, bytenr, level);
+}
+
+static inline void btrfs_share_cache_store(struct btrfs_share_cache *cache, u64 bytenr, int level,
+					   bool is_shared)
+{
+	btrfs_rust_share_store(&cache->rust, bytenr, level, is_shared);
+}
+
+static inline void btrfs_share_cache_end_many_paths(struct btrfs_share_cache *cache, int level,
+						    int result)
+{
+	btrfs_rust_share_end_many_paths(&cache->rust, level, result);
+}
+
+static inline int btrfs_share_cache_prev_extent(const struct btrfs_share_cache *cache, u64 bytenr)
+{
+	return btrfs_rust_share_prev_extent(&cache->rust, bytenr);
+}
+
+static inline void btrfs_share_cache_add_prev_extent(struct btrfs_share_cache *cache, u64 bytenr,
+						     bool is_shared)
+{
+	btrfs_rust_share_add_prev_extent(&cache->rust, bytenr, is_shared);
+}
+
+/* send_utimes.rs */
+struct btrfs_send_utimes {
+	struct btrfs_rust_send_utimes rust;
+};
+
+static inline void btrfs_send_utimes_init(struct btrfs_send_utimes *utimes)
+{
+	btrfs_rust_send_utimes_init(&utimes->rust);
+}
+
+static inline void btrfs_send_utimes_destroy(struct btrfs_send_utimes *utimes)
+{
+	btrfs_rust_send_utimes_destroy(&utimes->rust);
+}
+
+static inline int btrfs_send_utimes_add(struct btrfs_send_utimes *utimes, u64 ino, u64 gen)
+{
+	return btrfs_rust_send_utimes_add(&utimes->rust, ino, gen);
+}
+
+static inline bool btrfs_send_utimes_next_to_trim(const struct btrfs_send_utimes *utimes,
+						  u64 *ino, u64 *gen)
+{
+	return btrfs_rust_send_utimes_next_to_trim(&utimes->rust, ino, gen);
+}
+
+static inline bool btrfs_send_utimes_next_to_flush(const struct btrfs_send_utimes *utimes,
+						   u64 *ino, u64 *gen)
+{
+	return btrfs_rust_send_utimes_next_to_flush(&utimes->rust, ino, gen);
+}
+
+static inline void btrfs_send_utimes_remove(struct btrfs_send_utimes *utimes, u64 ino, u64 gen)
+{
+	btrfs_rust_send_utimes_remove(&utimes->rust, ino, gen);
+}
+
+/*
+ * lru.rs. Entries are embedded as the first element, allocated with kmalloc(), and freed when they
+ * are removed.
+ */
+struct btrfs_lru_cache_entry {
+	u64 key;
+	u64 gen;
+};
+
+struct btrfs_lru_cache {
+	struct btrfs_rust_lru rust;
+	/* Number of entries, and the maximum, 0 for none. */
+	unsigned int size;
+	unsigned int max_size;
+};
+
+static inline void btrfs_lru_cache_init(struct btrfs_lru_cache *cache, unsigned int max_size)
+{
+	btrfs_rust_lru_init(&cache->rust);
+	cache->size = 0;
+	cache->max_size = max_size;
+}
+
+static inline struct btrfs_lru_cache_entry *btrfs_lru_cache_lookup(struct btrfs_lru_cache *cache,
+								   u64 key, u64 gen)
+{
+	return btrfs_rust_lru_lookup(&cache->rust, key, gen);
+}
+
+/* Allocates little and rarely, and never reclaims from a filesystem for it, whatever @gfp is. */
+static inline int btrfs_lru_cache_store(struct btrfs_lru_cache *cache,
+					struct btrfs_lru_cache_entry *new_entry, gfp_t gfp)
+{
+	const unsigned int nofs = memalloc_nofs_save();
+	void *removed;
+	int ret;
+
+	ret = btrfs_rust_lru_store(&cache->rust, new_entry->key, new_entry->gen, new_entry,
+				   cache->max_size, &removed);
+	memalloc_nofs_restore(nofs);
+	if (ret)
+		return ret;
+	if (!removed)
+		cache->size++;
+	kfree(removed);
+	return 0;
+}
+
+static inline void btrfs_lru_cache_remove(struct btrfs_lru_cache *cache,
+					  struct btrfs_lru_cache_entry *entry)
+{
+	btrfs_rust_lru_remove(&cache->rust, entry->key, entry->gen);
+	kfree(entry);
+	cache->size--;
+}
+
+static inline void btrfs_lru_cache_clear(struct btrfs_lru_cache *cache)
+{
+	void *entry;
+
+	while ((entry = btrfs_rust_lru_remove_oldest(&cache->rust)))
+		kfree(entry);
+	btrfs_rust_lru_destroy(&cache->rust);
+	btrfs_lru_cache_init(cache, cache->max_size);
+}
+
+#endif
