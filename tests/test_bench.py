@@ -19,12 +19,12 @@ BENCH = SRC / "scripts/bench"
 RUN = [BENCH / "run", "--kind", "comparison", "--workload", "incremental_send", "--size", "200"]
 
 
-def samples(c, rust, again, results=("same", "same", "same")):
-    """A document of scripts/bench/run with one job; the times of each round by kernel."""
-    kernels = ("C", "Rust", "C again")
+def samples(upstream, rust, again, results=("same", "same", "same", "same")):
+    """A document of scripts/bench/run with one job; the times of each round by kernel, those of C being upstream's."""
+    kernels = ("upstream", "C", "Rust", "upstream again")
     taken = [{"round": number, "kernel": kernel,
               "jobs": {"a job": {"cold": {"seconds": times[number], "result": result, "counts": {"requests": 1, "bytes_read": 1}}}}}
-             for kernel, times, result in zip(kernels, (c, rust, again), results) for number in range(len(times))]
+             for kernel, times, result in zip(kernels, (upstream, upstream, rust, again), results) for number in range(len(times))]
     series = {"kind": "comparison", "workload": "w", "size": 1, "unit": "files", "device": "ram", "kernels": kernels, "samples": taken}
     return {"date": "2026-01-01", "seed": 1, "partial": False, "environment": {"kernel": "Linux"}, "series": [series]}
 
@@ -73,7 +73,7 @@ def test_an_image_is_made_anew_if_any_file_that_makes_it_has_changed(monkeypatch
 
 
 def test_a_changed_image_is_refused(tmp_path):
-    for flavour in ("um-c", "um-rust"):
+    for flavour in ("um-upstream", "um-c", "um-rust"):
         build(flavour)
     output_of(*RUN, "--device", "ram", "--rounds", "1", "--output", tmp_path / "first")
     # Images made of an older recipe are gone.
@@ -93,7 +93,7 @@ def test_a_small_benchmark_runs_on_every_device(tmp_path, device):
     document = json.loads((tmp_path / "out/samples.json").read_text())
     assert not document["partial"]
     [series] = document["series"]
-    assert sorted(sample["kernel"] for sample in series["samples"]) == ["C", "C again", "Rust"]
+    assert sorted(sample["kernel"] for sample in series["samples"]) == ["C", "Rust", "upstream", "upstream again"]
     for sample in series["samples"]:
         [job] = sample["jobs"].values()
         assert job["cold"]["seconds"] > 0 and job["cold"]["counts"]["requests"] > 10
@@ -109,7 +109,7 @@ def test_a_small_benchmark_runs_on_every_device(tmp_path, device):
 
 
 def test_an_interrupted_run_keeps_what_it_has(tmp_path):
-    for flavour in ("um-c", "um-rust"):
+    for flavour in ("um-upstream", "um-c", "um-rust"):
         build(flavour)
     # A shell has what it runs in the background ignore Ctrl-C.
     process = subprocess.Popen([*map(str, RUN), "--device", "ram", "--rounds", "50", "--output", str(tmp_path / "out")],
@@ -132,7 +132,7 @@ def test_an_interrupted_run_keeps_what_it_has(tmp_path):
 
 
 def test_a_different_result_is_never_a_win(tmp_path):
-    file = written(tmp_path / "wrong", samples([2, 2], [1, 1], [2, 2], results=("same", "other", "same")))
+    file = written(tmp_path / "wrong", samples([2, 2], [1, 1], [2, 2], results=("same", "same", "other", "same")))
     said = subprocess.run([BENCH / "report.py", file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert said.returncode != 0 and "not do the same" in said.stderr
     [row] = [line for line in file.with_name("report.md").read_text().splitlines() if line.startswith("| a job")]
@@ -149,7 +149,7 @@ def test_compare_flags_what_is_beyond_the_noise(tmp_path):
     assert "better" in output_of(BENCH / "compare", worse, old)
     assert "REGRESSION" not in output_of(BENCH / "compare", old, noisy)
     assert "is not what" in refused(BENCH / "compare", old, SRC / "README.md")
-    wrong = written(tmp_path / "wrong", samples([2, 2], [1, 1], [2, 2], results=("same", "other", "same")))
+    wrong = written(tmp_path / "wrong", samples([2, 2], [1, 1], [2, 2], results=("same", "same", "other", "same")))
     assert "results that differ" in refused(BENCH / "compare", old, wrong)
 
 

@@ -15,6 +15,11 @@ from common import Error, finish
 # Rounds that a 95% interval of the median takes: all of five lie on one side of it in 6% of all cases.
 ENOUGH = 6
 
+KERNELS = ("upstream", "C", "Rust")
+AGAIN = "upstream again"
+# What the fixes and speedups in C are worth, what Rust is worth beyond them, both, and noise.
+RATIOS = (("upstream", "C"), ("C", "Rust"), ("upstream", "Rust"), ("upstream", "upstream"))
+
 DEVICES = {"ram": "no disk, in memory", "latency": "10 ms a read", "spindle": "7200 rpm, modelled"}
 
 # What the seeds changed and claimed: job, module parameter and its values before and after, the figure, and a remark.
@@ -82,19 +87,22 @@ def with_interval(numbers):
 
 def comparison(document):
     """The main table: header and rows."""
-    header = ["job", "size", "device", "cache", "rounds", "C", "Rust", "C / Rust", "C / C", "requests C, Rust", "MB read", "same result"]
+    header = ["job", "size", "device", "cache", "rounds", *KERNELS, *(f"{first} / {second}" for first, second in RATIOS),
+              f"requests {', '.join(KERNELS)}", "MB read", "same result"]
     rows = []
     for series in complete(document, "comparison"):
         for job, state in jobs_of(series):
-            c, rust, again = (seconds(series, job, state, kernel) for kernel in ("C", "Rust", "C again"))
+            times = {kernel: seconds(series, job, state, kernel) for kernel in series["kernels"]}
             same = identical(series, job)
             requests, megabytes = "", ""
             if state == "cold":
-                requests = ", ".join(f"{count(series, job, kernel, 'requests'):,.0f}" for kernel in ("C", "Rust"))
+                requests = ", ".join(f"{count(series, job, kernel, 'requests'):,.0f}" for kernel in KERNELS)
                 megabytes = f"{count(series, job, 'Rust', 'bytes_read') / 1e6:.1f}"
-            rows.append([job, f"{series['size']:,} {series['unit']}", series["device"], state, str(len(c)),
-                         f"{statistics.median(c):.3f} s", f"{statistics.median(rust):.3f} s", with_interval(ratio(c, rust)) if same else "WRONG",
-                         with_interval(ratio(c, again)), requests, megabytes, "yes" if same else "NO"])
+            rows.append([job, f"{series['size']:,} {series['unit']}", series["device"], state, str(len(times["C"])),
+                         *(f"{statistics.median(times[kernel]):.3f} s" for kernel in KERNELS),
+                         *(with_interval(ratio(times[first], times[AGAIN if first == second else second])) if same else "WRONG"
+                           for first, second in RATIOS),
+                         requests, megabytes, "yes" if same else "NO"])
     return header, rows
 
 
@@ -176,15 +184,17 @@ def plot(path, figsize, rows=1, columns=1, **options):
 
 
 def plot_rounds(document, path):
-    """A dot for each round's C / Rust, with the median and its interval, and in grey C / C."""
+    """A dot for each ratio of each round, with the medians and their intervals: upstream to Rust, to C, and to itself."""
     entries = [(series, job, state) for series in complete(document, "comparison") for job, state in jobs_of(series)
                if identical(series, job)]
     with plot(path, (9, 1.2 + 0.42 * len(entries))) as axes:
         for row, (series, job, state) in enumerate(entries):
-            c, rust, again = (seconds(series, job, state, kernel) for kernel in ("C", "Rust", "C again"))
-            for other, shift, colour in ((again, 0.18, "0.6"), (rust, -0.12, "C0")):
-                median, low, high = ratio(c, other)
-                axes.plot([a / b for a, b in zip(c, other)], [row + shift] * len(c), "o", ms=4, alpha=0.6, mec="none", color=colour)
+            upstream = seconds(series, job, state, "upstream")
+            for kernel, shift, colour in ((AGAIN, 0.25, "0.6"), ("C", 0, "C1"), ("Rust", -0.25, "C0")):
+                other = seconds(series, job, state, kernel)
+                median, low, high = ratio(upstream, other)
+                axes.plot([a / b for a, b in zip(upstream, other)], [row + shift] * len(other), "o", ms=4, alpha=0.6, mec="none",
+                          color=colour)
                 axes.plot([low, high], [row + shift] * 2, "-", lw=1.5, color=colour)
                 axes.plot([median], [row + shift], "|", ms=10, mew=2, color=colour)
         axes.axvline(1, lw=0.8, color="k")
@@ -192,23 +202,29 @@ def plot_rounds(document, path):
                                               for series, job, state in entries])
         axes.margins(y=0.5 / max(1, len(entries)))
         axes.invert_yaxis()
-        axes.set_xlabel("C / Rust (blue) and C / C (grey), by round")
+        axes.set_xlabel("upstream / Rust (blue), upstream / C (orange) and upstream / upstream (grey), by round")
 
 
 def plot_overview(document, path):
-    """For each job with nothing cached a dot per kind of disk, at the largest size: how many times faster Rust is, on a log axis."""
+    """How many times faster each job is with nothing cached, at its largest size, on a log axis.
+
+    For each kind of disk a dot is upstream / Rust and a ring upstream / C.
+    """
     largest = {}
     for series in sorted(complete(document, "comparison"), key=lambda series: series["size"]):
         for job, state in jobs_of(series):
             if state == "cold" and identical(series, job):
-                largest[job, series["device"]] = ratio(*(seconds(series, job, state, kernel) for kernel in ("C", "Rust")))
+                upstream, *others = (seconds(series, job, state, kernel) for kernel in KERNELS)
+                largest[job, series["device"]] = [ratio(upstream, other) for other in others]
     jobs, devices = ([*dict.fromkeys(key[number] for key in largest)] for number in (0, 1))
     with plot(path, (8, 1 + 0.3 * len(jobs))) as axes:
         for number, device in enumerate(devices):
             rows = [row for row, job in enumerate(jobs) if (job, device) in largest]
-            medians, lows, highs = zip(*(largest[jobs[row], device] for row in rows))
-            errors = [[middle - low for middle, low in zip(medians, lows)], [high - middle for middle, high in zip(medians, highs)]]
-            axes.errorbar(medians, rows, xerr=errors, fmt="o", ms=6, color=f"C{number}", label=DEVICES.get(device, device))
+            for kernel, filled in enumerate(("none", "full")):
+                medians, lows, highs = zip(*(largest[jobs[row], device][kernel] for row in rows))
+                errors = [[middle - low for middle, low in zip(medians, lows)], [high - middle for middle, high in zip(medians, highs)]]
+                axes.errorbar(medians, rows, xerr=errors, fmt="o", ms=6, fillstyle=filled, color=f"C{number}",
+                              label=f"{DEVICES.get(device, device)}: {KERNELS[1 + kernel]}")
         axes.axvline(1, lw=0.8, color="k")
         axes.set_xscale("log")
         ticks = [1, 2, 5, 10, 20, 50, 100]
@@ -217,7 +233,7 @@ def plot_overview(document, path):
         axes.set_yticks(range(len(jobs)), jobs)
         axes.invert_yaxis()
         axes.grid(axis="x", lw=0.3)
-        axes.set_xlabel("time of the C kernel / time of the Rust kernel")
+        axes.set_xlabel("time of upstream's kernel / time of the kernel")
         axes.legend(loc="lower right")
 
 
@@ -250,7 +266,7 @@ def plot_sizes(document, path):
     lines = {}
     for series in complete(document, "comparison"):
         for job, state in jobs_of(series):
-            for kernel in ("C", "Rust"):
+            for kernel in KERNELS:
                 lines.setdefault((job, series["unit"], series["device"], state), {}).setdefault(kernel, []).append(
                     (series["size"], statistics.median(seconds(series, job, state, kernel))))
     lines = {key: kernels for key, kernels in lines.items() if len(kernels["C"]) > 1}
@@ -260,13 +276,13 @@ def plot_sizes(document, path):
     with plot(path, (6.5 * len(units), 5), columns=len(units), squeeze=False) as all_axes:
         for unit, axes in zip(units, all_axes[0]):
             for number, ((job, _, device, state), kernels) in enumerate(item for item in lines.items() if item[0][1] == unit):
-                for kernel, style in (("C", "o--"), ("Rust", "o-")):
+                for kernel, style in zip(KERNELS, ("o:", "o--", "o-")):
                     axes.plot(*zip(*sorted(kernels[kernel])), style, ms=3, color=f"C{number % 10}",
                               label=f"{job}, {device}, {state}" if kernel == "Rust" else None)
             axes.set_xscale("log")
             axes.set_yscale("log")
             axes.set_xlabel("MiB of 8 extents each" if unit == "MiB" else unit)
-            axes.set_ylabel("time, s (solid: Rust, dashed: C)")
+            axes.set_ylabel("time, s (solid: Rust, dashed: C, dotted: upstream)")
             axes.legend(fontsize="small")
     return True
 
@@ -280,9 +296,10 @@ def write(document, output):
     if document["partial"]:
         text.append("**Partial: the run was ended early.**\n")
     text.append("Times are medians of one boot of each kernel in each round, ratios are medians of those of each round, with "
-                f"their bootstrap 95% interval or, of fewer than {ENOUGH} rounds, the least and the greatest. C / C is the C kernel against itself: noise. Cold is the first job after mounting with "
+                f"their bootstrap 95% interval or, of fewer than {ENOUGH} rounds, the least and the greatest. C is upstream's kernel "
+                "with the fixes and speedups that need no Rust; upstream / upstream is noise. Cold is the first job after mounting with "
                 "nothing cached, warm the median of those that follow it.\n")
-    tables = (("C against Rust", comparison), ("Counts", counts), ("The seeds' changes on this kernel", seeds),
+    tables = (("Upstream, C and Rust", comparison), ("Counts", counts), ("The seeds' changes on this kernel", seeds),
               ("Readahead window", sweep))
     console = Console(width=160)
     wrong = False
