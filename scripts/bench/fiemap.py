@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Seed 003: fiemap of files of many compressed extents, asked for as filefrag -v does, 512 at a time.
+"""Seed 003: fiemap of files with many compressed extents, 512 extents a call as filefrag -v does.
 
-Each MiB is 8 extents. Asked for their number only, as filefrag without -v does, today's kernels do not look at sharedness;
-and of extents younger than the last snapshot they look at the references only, not at the path. So there are more
-files: one older than a snapshot that is gone again, one with a reflinked copy, one in a snapshot, and one that is
-deduplicated against itself, down to 64 extents.
+Each MiB has 8 extents. The calls ask for extents, not only for their number as filefrag without -v does: then today's kernels do not
+check sharedness. For an extent younger than the last snapshot, they check only its references, not the path to the root. So there are
+four more files: one older than a deleted snapshot, one with a reflinked copy, one in a snapshot, and one that is deduplicated against
+itself down to 64 extents.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from workload import Workload, main
 def make(device, mebibytes):
     guest.mkfs(device)
     top = guest.mount(device, "/mnt/fs", "compress=lzo")
-    # A subvolume each, so that what one shares does not become the others'.
+    # One subvolume for each file, so that the files do not share tree blocks.
     for name in ("young", "old", "copied", "shared", "repeated"):
         guest.run("btrfs", "subvolume", "create", top / name)
         with open(top / name / "file", "wb", buffering=0) as file:
@@ -43,7 +43,10 @@ def make(device, mebibytes):
 
 
 def fiemap(path):
-    """The time in the kernel: to keep what it says takes memory, and page faults that take as long."""
+    """Map a file; return the time of the calls in seconds, and a digest of the extents.
+
+    The extents are not kept: page faults for the memory would take as long as the calls.
+    """
     digest, extents, seconds = hashlib.sha256(), 0, 0.0
     batches = guest.fiemap_batches(path)
     while True:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Seeds 000 and 001: sends of many small files, whose data is inline in the tree."""
+"""Seeds 000 and 001: full and incremental send of many small files with inline data."""
 
 import os
 import sys

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Seed 004: incremental send after many files were made in and moved to one directory."""
+"""Seed 004: incremental send after many files were created in one directory, and many others moved to it."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ def make(device, files):
     guest.mkfs(device)
     top = guest.mount(device, "/mnt/fs")
     half = files // 2
-    # As in the seed, one name is in both directories.
+    # As in the seed, the directories have one file name in common.
     for directory, first in (("A", 1), ("B", half)):
         (top / directory).mkdir()
         fill(top / directory, first, first + half, 0, sync_every=files)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Full send of one large file, which the page cache reads ahead by itself."""
+"""Full send of one large file. The page cache reads it ahead without our readahead."""
 
 import random
 import sys

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Full send of a part of the /usr of a distribution: files of all sizes, copied in no order."""
+"""Full send of a part of the /usr of a distribution: files of all sizes, copied in random order."""
 
 import os
 import random
@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import guest
 from workload import Workload, main, timed_send
 
-# Larger files would be all that is measured.
+# Maximum file size in bytes: larger files would dominate the time.
 MAX_SIZE = 50 << 20
 
 

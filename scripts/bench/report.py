@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Statistics, tables and plots of what scripts/bench/run has measured: report.py SAMPLES.json writes them beside it."""
+"""Write the statistics, tables and plots of a run of scripts/bench/run into the directory of its samples: report.py SAMPLES.json."""
 
 import argparse
 import contextlib
@@ -12,42 +12,42 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from common import Error, finish
 
-# Rounds that a 95% interval of the median takes: all of five lie on one side of it in 6% of all cases.
+# Minimum number of rounds for a 95% interval of the median: of five rounds, all lie on one side of the median in 6% of all cases.
 ENOUGH = 6
 
 KERNELS = ("upstream", "C", "Rust")
 AGAIN = "upstream again"
-# What the fixes and speedups in C are worth, what Rust is worth beyond them, both, and noise.
+# Effect of the fixes and speedups in C, of Rust beyond them, and of both; noise.
 RATIOS = (("upstream", "C"), ("C", "Rust"), ("upstream", "Rust"), ("upstream", "upstream"))
 
 DEVICES = {"ram": "no disk, in memory", "latency": "10 ms a read", "spindle": "7200 rpm, modelled"}
 
-# What the seeds changed and claimed: job, module parameter and its values before and after, the figure, and a remark.
+# Change and claim of each seed: number, job, module parameter, its values before and after, figure of the seed, remark.
 SEEDS = (
     ("000", "full send", "rust_reada", "none", "forward", "-10.2%, -14.2%", ""),
     ("001", "full send", "rust_reada", "forward", "always", "-5.7%", ""),
     ("003", "fiemap, older than the last snapshot", "rust_share_cache", "off", "on", "2.2x cold, 3x warm",
-     "of a file younger than any snapshot, which today's kernels do not look for the path of; ours is older than one"),
+     "the seed's file was younger than all snapshots, and today's kernels do not check the path of such files; ours is older than one"),
     ("004", "incremental send", "rust_utimes_cache", "off", "on", "9.5x, 12.9x, 5.5x",
-     "the seed's figure is of its whole patch set, ours of the cache alone"),
+     "the seed measured its whole patch set, we measure the cache alone"),
 )
 
 
 def seconds(series, job, state, kernel):
-    """The times of a kernel, in the order of the rounds."""
+    """Return the times of a kernel in seconds, in the order of the rounds."""
     return [sample["jobs"][job][state]["seconds"] for sample in sorted(series["samples"], key=lambda sample: sample["round"])
             if sample["kernel"] == kernel and state in sample["jobs"][job]]
 
 
 def ratio(first, second):
-    """Median of the ratios first / second of the rounds, with its bootstrap 95% interval: (median, low, high).
+    """Return the median of the ratios first / second of all rounds, and its bootstrap 95% interval: (median, low, high).
 
-    Of fewer than ENOUGH rounds no interval is wide enough to be one of 95%: it is the least and the greatest then.
+    With fewer than ENOUGH rounds, low and high are the least and the greatest ratio: no interval of the ratios has 95% confidence then.
     """
     ratios = [a / b for a, b in zip(first, second)]
     if len(ratios) < ENOUGH:
         return statistics.median(ratios), min(ratios), max(ratios)
-    # Not on every host that asks for --help.
+    # Imported late: --help must work on hosts without these packages.
     import numpy
     import scipy.stats
     interval = scipy.stats.bootstrap((ratios,), numpy.median, method="percentile", rng=1).confidence_interval
@@ -55,25 +55,25 @@ def ratio(first, second):
 
 
 def jobs_of(series):
-    """The jobs of a series and the states that they were timed in: (job, state)."""
+    """Return the jobs of a series and the states of their samples, cold or warm: [(job, state)]."""
     samples = series["samples"]
     return [(job, state) for job in samples[0]["jobs"] for state in ("cold", "warm") if state in samples[0]["jobs"][job]]
 
 
 def identical(series, job, kernels=None):
-    """Whether all samples of a job, cold and warm, of all or some kernels had the same result."""
+    """Return whether all samples of a job, cold and warm, have the same result. `kernels` limits the comparison to some kernels."""
     return len({json.dumps(what["result"], sort_keys=True) for sample in series["samples"]
                 if kernels is None or sample["kernel"] in kernels for what in sample["jobs"][job].values()}) == 1
 
 
 def count(series, job, kernel, name):
-    """The median of a counter of the cold samples."""
+    """Return the median of a counter over the cold samples of a kernel."""
     return statistics.median(sample["jobs"][job]["cold"]["counts"].get(name, 0) for sample in series["samples"]
                              if sample["kernel"] == kernel)
 
 
 def complete(document, kind):
-    """The series of a kind that have whole rounds of all kernels; what an interrupted round lacks is left out."""
+    """Yield the series of a kind that have at least one complete round, without incomplete rounds."""
     for series in document["series"]:
         rounds = min(sum(sample["kernel"] == kernel for sample in series["samples"]) for kernel in series["kernels"])
         if series["kind"] == kind and rounds:
@@ -81,12 +81,12 @@ def complete(document, kind):
 
 
 def with_interval(numbers):
-    """A ratio and its interval as the tables have them."""
+    """Format a ratio and its interval for the tables."""
     return "{:.2f} [{:.2f}, {:.2f}]".format(*numbers)
 
 
 def comparison(document):
-    """The main table: header and rows."""
+    """Return the main table: header and rows."""
     header = ["job", "size", "device", "cache", "rounds", *KERNELS, *(f"{first} / {second}" for first, second in RATIOS),
               f"requests {', '.join(KERNELS)}", "MB read", "same result"]
     rows = []
@@ -107,7 +107,7 @@ def comparison(document):
 
 
 def counts(document):
-    """What does not depend on the machine."""
+    """Return the table of counts, which do not depend on the machine: header and rows."""
     header = ["job", "size", "kernel", "blocks read ahead", "of them used", "most unused at a time", "extent tree searches",
               "utimes commands", "stream", "same result"]
     rows = []
@@ -125,7 +125,7 @@ def counts(document):
 
 
 def seeds(document):
-    """The seeds' changes, made again on today's kernel."""
+    """Return the table of the changes of the seeds, measured on today's kernel: header and rows."""
     header = ["seed", "change", "seed's figure", "device", "size", "cache", "rounds", "before", "after", "change of time", "before / after",
               "remark"]
     rows = []
@@ -137,7 +137,7 @@ def seeds(document):
             for _, state in jobs_of(series):
                 first, second = (seconds(series, job, state, kernel) for kernel in kernels)
                 numbers = ratio(first, second)
-                # Without the utimes cache the stream is another one, but always that one.
+                # The stream without the utimes cache differs from the stream with it: compare only samples with the same setting.
                 same = (all(identical(series, job, [kernel]) for kernel in kernels) if parameter == "rust_utimes_cache"
                         else identical(series, job))
                 rows.append([seed, f"{parameter}: {before} to {after}", figure, series["device"],
@@ -148,13 +148,13 @@ def seeds(document):
 
 
 def windows(series):
-    """The bounds of the readahead windows of a series in MiB, with the kernel of each: (window, kernel)."""
+    """Return the bound of the readahead window in MiB for each kernel of a series: [(window, kernel)]."""
     found = [kernel.partition("readahead_window_kb=")[2] for kernel in series["kernels"]]
     return [(int(window) / 2**10, kernel) for window, kernel in zip(found, series["kernels"]) if window]
 
 
 def sweep(document):
-    """Time and memory against the readahead window."""
+    """Return the table of time and memory for each readahead window: header and rows."""
     header = ["job", "size", "device", "window", "time", "blocks read ahead", "most unused at a time", "requests"]
     rows = []
     for series in complete(document, "ablation"):
@@ -168,15 +168,15 @@ def sweep(document):
 
 
 def markdown(header, rows):
-    """A table."""
+    """Return a table in Markdown."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 @contextlib.contextmanager
 def plot(path, figsize, rows=1, columns=1, **options):
-    """The axes of a figure, which is written to `path` at the end."""
-    # Not on every host that asks for --help.
+    """Yield the axes of a figure, and write the figure to `path` at the end of the block."""
+    # Imported late: --help must work on hosts without matplotlib.
     from matplotlib.figure import Figure
     figure = Figure(figsize, layout="constrained")
     yield figure.subplots(rows, columns, **options)
@@ -184,7 +184,7 @@ def plot(path, figsize, rows=1, columns=1, **options):
 
 
 def plot_rounds(document, path):
-    """A dot for each ratio of each round, with the medians and their intervals: upstream to Rust, to C, and to itself."""
+    """Plot the ratios of all rounds as dots, with medians and intervals: upstream / Rust, upstream / C and upstream / upstream."""
     entries = [(series, job, state) for series in complete(document, "comparison") for job, state in jobs_of(series)
                if identical(series, job)]
     with plot(path, (9, 1.2 + 0.42 * len(entries))) as axes:
@@ -206,9 +206,9 @@ def plot_rounds(document, path):
 
 
 def plot_overview(document, path):
-    """How many times faster each job is with nothing cached, at its largest size, on a log axis.
+    """Plot the speedup of each job with nothing cached, at its largest size, on a log axis.
 
-    For each kind of disk a dot is upstream / Rust and a ring upstream / C.
+    Each device has its own colour. A dot is upstream / Rust, and a ring is upstream / C.
     """
     largest = {}
     for series in sorted(complete(document, "comparison"), key=lambda series: series["size"]):
@@ -238,7 +238,7 @@ def plot_overview(document, path):
 
 
 def plot_sweep(document, path):
-    """Time and memory against the window."""
+    """Plot time and memory against the readahead window."""
     with plot(path, (7, 6), rows=2, sharex=True) as (above, below):
         for series in complete(document, "ablation"):
             points = windows(series)
@@ -249,7 +249,7 @@ def plot_sweep(document, path):
                 [line] = above.plot(sizes, medians, "-", label=f"{series['device']}, {series['size']:,} {series['unit']}")
                 for size, each in zip(sizes, times):
                     above.plot([size] * len(each), each, "o", ms=3, color=line.get_color(), alpha=0.6)
-                # Nodes of 16 KiB, mkfs' default.
+                # A node is 16 KiB, the default of mkfs.btrfs.
                 memory = [count(series, job, kernel, "readahead_unused_max") / 64 for _, kernel in points]
                 below.plot(sizes, memory, "o-", ms=3, color=line.get_color())
         above.set_xscale("log", base=2)
@@ -262,7 +262,7 @@ def plot_sweep(document, path):
 
 
 def plot_sizes(document, path):
-    """Time against the number of files or extents, for jobs that were run at several sizes."""
+    """Plot time against size, for jobs with several sizes. Return whether there are any."""
     lines = {}
     for series in complete(document, "comparison"):
         for job, state in jobs_of(series):
@@ -288,17 +288,17 @@ def plot_sizes(document, path):
 
 
 def write(document, output):
-    """Write report.md and the plots; print the main table. Returns whether a result differed."""
-    # Not on every host that asks for --help.
+    """Write report.md and the plots, and print the tables. Return whether a result differed."""
+    # Imported late: --help must work on hosts without rich.
     from rich.console import Console
     from rich.table import Table
     text = [f"# Benchmark of {document['date']}\n"]
     if document["partial"]:
-        text.append("**Partial: the run was ended early.**\n")
-    text.append("Times are medians of one boot of each kernel in each round, ratios are medians of those of each round, with "
-                f"their bootstrap 95% interval or, of fewer than {ENOUGH} rounds, the least and the greatest. C is upstream's kernel "
-                "with the fixes and speedups that need no Rust; upstream / upstream is noise. Cold is the first job after mounting with "
-                "nothing cached, warm the median of those that follow it.\n")
+        text.append("**Partial: the run ended early.**\n")
+    text.append("Each round boots each kernel once. Times are medians over the rounds. Ratios are medians of the ratios of the rounds, "
+                f"with their bootstrap 95% interval, or with fewer than {ENOUGH} rounds the least and the greatest. C is upstream's kernel "
+                "with the fixes and speedups that need no Rust. upstream / upstream is noise. Cold is the first run of a job after "
+                "mounting, with nothing cached. Warm is the median of the runs that follow it.\n")
     tables = (("Upstream, C and Rust", comparison), ("Counts", counts), ("The seeds' changes on this kernel", seeds),
               ("Readahead window", sweep))
     console = Console(width=160)
@@ -323,7 +323,7 @@ def write(document, output):
         plot_sweep(document, output / "sweep.png")
         text.append("![Time and memory against the readahead window](sweep.png)\n")
     if document.get("micro"):
-        text.append("## Single operations\n\nThe least of 9 rounds of 100,000, both sides in one boot (KUnit suite btrfs_bench).\n\n"
+        text.append("## Single operations\n\nBest of 9 rounds of 100,000, C and Rust in one boot (KUnit suite btrfs_bench).\n\n"
                     + markdown(["", "C", "Rust"], document["micro"]))
     for title, values in (("The modelled disk", document.get("spindle")), ("Where", document["environment"])):
         if values:
@@ -333,7 +333,7 @@ def write(document, output):
 
 
 def load(path):
-    """The document that scripts/bench/run has written."""
+    """Load the samples that scripts/bench/run has written."""
     try:
         document = json.loads(path.read_text())
         for key in ("date", "partial", "environment", "series"):
@@ -344,7 +344,7 @@ def load(path):
 
 
 def fail_if(wrong, output):
-    """Fail if a result differed."""
+    """Raise Error if a result differed."""
     if wrong:
         raise Error(f"the kernels do not do the same, see {output}/report.md")
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""What a send does to another who reads from the same disk: the time is the mean latency of 16 KiB random reads beside it."""
+"""Effect of a full send on another reader of the same disk: the time is the mean latency of random 16 KiB reads during the send."""
 
 import json
 import signal
@@ -17,7 +17,7 @@ def send_beside_reader(top):
     fio = ["fio", "--name=reader", "--readonly", f"--filename={device}", "--size=16g", "--direct=1", "--rw=randread", "--bs=16k",
            "--ioengine=psync", "--time_based", "--runtime=3600", "--ramp_time=1", "--output-format=json"]
     with subprocess.Popen(fio, stdout=subprocess.PIPE, text=True) as reader:
-        # Only what it reads after its ramp time counts.
+        # Start the send after the ramp time of fio, whose reads do not count.
         time.sleep(1.5)
         try:
             _, result = timed_send(top / "snap1")
@@ -30,7 +30,7 @@ def send_beside_reader(top):
 WORKLOAD = Workload(
     unit="files", small=(8_000,), full=(200_000,), make=make,
     jobs={"read latency beside a full send": send_beside_reader},
-    # A reader is kept waiting by seeks.
+    # Only on the spindle: there the reader waits for seeks of the send.
     devices=("spindle",))
 
 if __name__ == "__main__":

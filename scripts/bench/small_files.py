@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Sends of many files of 8 KiB, whose data is not inline: a nightly backup. All were written in one order and again in another,
-so that they lie on disk in neither; the incremental send has as many new files as rewritten ones."""
+"""Sends of many files of 8 KiB without inline data, as in a nightly backup.
+
+All files are written in one order, and again in a random order, so that their order on disk is neither. The incremental send has as
+many new files as rewritten ones.
+"""
 
 import os
 import random
@@ -16,7 +19,7 @@ SIZE = 8 << 10
 
 
 def write(directory, numbers, chance, pieces):
-    """Write files whose content is that often a random piece."""
+    """Write files of SIZE bytes. Each repeats one random piece `pieces` times."""
     for count, number in enumerate(numbers):
         handle = os.open(f"{directory}/file_{number}", os.O_CREAT | os.O_WRONLY, 0o644)
         os.write(handle, chance.randbytes(SIZE // pieces) * pieces)

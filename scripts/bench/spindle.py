@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""An nbdkit plugin: a file as a 7200 rpm disk would serve it, read-only.
+"""An nbdkit plugin that serves a file read-only, with the speed of a 7200 rpm disk.
 
     nbdkit -t 32 python spindle.py file=IMAGE
 
-The model has one surface of concentric tracks, one head, a queue of QUEUE requests of which the one that is reached first
-is served next, and a buffer for what passes below the head between seeks. Times are kept on the disk's own clock, so that a
-late wake-up of this process does not add up.
+The model has one surface of concentric tracks and one head. Of a queue of QUEUE requests it serves the one that completes first. A
+buffer keeps the data that passes below the head between seeks. The disk has its own clock, so that late wake-ups of this process do
+not add up.
 """
 
 import math
@@ -17,18 +17,18 @@ import nbdkit
 
 API_VERSION = 2
 
-# Seconds of a revolution at 7200 rpm.
+# Time of a revolution at 7200 rpm, in seconds.
 REVOLUTION = 60 / 7200
-# Bytes of a track. Drives have from 0.8 to 2 MB; with TRACK_SWITCH this gives 175 MB/s.
+# Size of a track in bytes. Drives have tracks of 0.8 to 2 MB. With TRACK_SWITCH this value gives 175 MB/s.
 TRACK = 1600 * 1024
-# Bytes that the seek times are for: an image is at the start of a disk of 1 TB.
+# Size of the disk in bytes, for the seek times. The image is at its start.
 CAPACITY = 10**12
-# Seconds to settle on a neighbouring track and to cross all of them; the average seek is 8 ms.
+# Seek times in seconds: to the next track, and across all tracks. The average seek is 8 ms.
 TRACK_SWITCH = 0.001
 FULL_STROKE = 0.0142
-# Requests that the drive chooses from, as with SATA's native command queueing.
+# Depth of the queue from which the drive chooses, as with SATA's native command queueing.
 QUEUE = 32
-# Bytes that the head reads on after a request when there is no other.
+# Readahead of the idle head after a request, in bytes.
 LOOK_AHEAD = 2 * TRACK
 
 RATE = TRACK / REVOLUTION
@@ -45,20 +45,20 @@ class Request:
 
 
 class Spindle:
-    """Where the head is, and what it does next."""
+    """The state of the disk: clock, position of the head, buffer and queue."""
 
     def __init__(self):
-        # The disk's clock, in seconds: when the last request was complete.
+        # Clock of the disk in seconds: the completion of the last request.
         self.clock = time.monotonic()
-        # What has passed below the head since the last seek: from here, and at `clock` up to here.
+        # Range that has passed below the head since the last seek, as of `clock`.
         self.start = self.end = 0
-        # In order of arrival.
+        # Requests in the order of their arrival.
         self.pending = []
         self.wake = threading.Condition()
         threading.Thread(target=self.serve, daemon=True).start()
 
     def read(self, offset, length):
-        """Return when the disk would have read this."""
+        """Wait until the modelled disk has read a range."""
         with self.wake:
             request = Request(offset, length)
             self.pending.append(request)
@@ -66,10 +66,10 @@ class Spindle:
         request.done.wait()
 
     def completion(self, request):
-        """When a request would be complete, were it the next, and whether that takes a seek."""
+        """Return the completion time of a request if it is served next, and whether it needs a seek."""
         now = max(self.clock, request.arrival)
         ahead = (now - self.clock) * SUSTAINED_RATE
-        # What is buffered, and what follows on this track; a head that has filled the buffer reads no more.
+        # Reach without a seek: the readahead so far and one more track. The readahead ends when the buffer is full.
         limit = ahead + TRACK if ahead < LOOK_AHEAD else LOOK_AHEAD - (request.end - request.offset)
         if self.start <= request.offset <= self.end + limit:
             return max(now, self.clock + pass_over(self.end, request.end)), False
@@ -89,7 +89,7 @@ class Spindle:
             if sought:
                 self.start, self.end = chosen.offset, chosen.end
             elif now > self.clock + pass_over(self.end, chosen.end):
-                # It was in the buffer, and the head has moved on.
+                # The data was in the buffer, and the head has read on.
                 self.end += int(min((now - self.clock) * SUSTAINED_RATE, LOOK_AHEAD))
             else:
                 self.end = max(self.end, chosen.end)
@@ -98,12 +98,12 @@ class Spindle:
 
 
 def angle(offset):
-    """Where on its track an offset is, in revolutions. Tracks are skewed by what it takes to get to the next one."""
+    """Return the angle of an offset on its track, in revolutions. Each track is skewed against the one before by TRACK_SWITCH."""
     return (offset / TRACK + offset // TRACK * TRACK_SWITCH / REVOLUTION) % 1
 
 
 def seek(origin, target):
-    """Seconds to move the head from the track of one offset to that of another."""
+    """Return the seconds to move the head from the track of one offset to the track of another."""
     tracks = abs(origin // TRACK - target // TRACK)
     if not tracks:
         return 0
@@ -111,7 +111,7 @@ def seek(origin, target):
 
 
 def pass_over(start, end):
-    """Seconds that the head needs from one offset to a later one when it follows the tracks."""
+    """Return the seconds that the head takes from one offset to a later one along the tracks."""
     if end <= start:
         return 0
     return (end - start) / RATE + (end // TRACK - start // TRACK) * TRACK_SWITCH
@@ -134,7 +134,7 @@ def config_complete():
 
 
 def after_fork():
-    # Threads do not survive nbdkit's fork.
+    # Start the thread here: threads do not survive the fork of nbdkit.
     global disk
     disk = Spindle()
 

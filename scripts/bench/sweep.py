@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""After seed 002: a full send with readahead windows of all sizes, and the memory that they take."""
+"""After seed 002: a full send with readahead windows of several sizes, and the memory of each."""
 
 from full_send import make
 from workload import Workload, main, timed_send

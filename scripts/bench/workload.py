@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the workloads of this directory share: their type, their command line inside the guest, and parts of their images and jobs."""
+"""Helpers of all workloads: their type, their command line inside the guest, and common parts of images and jobs."""
 
 import argparse
 import json
@@ -16,26 +16,26 @@ import guest
 
 @dataclass(frozen=True)
 class Workload:
-    """A benchmark: the recipe of its image, and the jobs that are timed on it."""
-    # What a size counts, and the sizes: small ones for minutes of work, and those of the seeds.
+    """A benchmark: a function that makes its image, and the jobs that are timed on it."""
+    # Unit of the sizes; small sizes for runs of minutes; sizes of the seeds.
     unit: str
     small: tuple
     full: tuple
-    # Makes the image: device, size.
+    # Function that makes the image: make(device, size).
     make: Callable
-    # By name; each gets the mounted filesystem and returns its time in seconds and what all kernels must agree on.
+    # {name: function}. A job takes the mount point. It returns its time in seconds and a result that must be the same in all kernels.
     jobs: dict
-    # Job, module parameter of btrfs and its values, to show what a part is worth.
+    # (job, module parameter of btrfs, values) to measure the effect of one part.
     ablation: tuple = ()
-    # What else the kernel is booted with then.
+    # Other kernel parameters of an ablation.
     ablated_with: str = ""
-    # The kinds of modelled devices that it says something about, and whether C and Rust are compared.
+    # Modelled devices on which the workload is useful, and whether it compares upstream, C and Rust.
     devices: tuple = ("ram", "latency", "spindle")
     is_compared: bool = True
 
 
 def fill(directory, first, last, size, sync_every=1000):
-    """Make the files file_`first` to file_`last` - 1 of `size` bytes in four interleaved ranges, as the seeds do."""
+    """Make files of `size` bytes, file_`first` up to, but not including, file_`last`, in four interleaved ranges as in the seeds."""
     content = b"\xab" * size
     quarter = (last - first + 3) // 4
     made = 0
@@ -50,7 +50,7 @@ def fill(directory, first, last, size, sync_every=1000):
 
 
 def timed_send(snap, parent=None, options=()):
-    """A send as a job of a workload."""
+    """Run a send as a job of a workload; return its time and result. With COUNT set, the result includes the number of utimes commands."""
     stream = "/tmp/stream" if os.environ.get("COUNT") else None
     digest, size, seconds = guest.send(snap, parent, options, keep=stream)
     result = {"sha256": digest, "stream_bytes": size}
@@ -62,10 +62,11 @@ def timed_send(snap, parent=None, options=()):
 
 
 def main(workload):
-    """The command line of a workload inside the guest. `run` prints the samples as JSON: {job: {"cold": ..., "warm": ...}}.
+    """Parse and run the command line of a workload inside the guest.
 
-    A cold sample is the first after mounting, with nothing cached. The warm one is the median of those that follow: three,
-    or more that together take half a second.
+    `make` makes the image. `run` prints the samples as JSON: {job: {"cold": ..., "warm": ...}}. A cold sample is the first run after
+    mounting, with nothing cached. A warm sample is the median of the following runs. There are at least three, and they take at least
+    half a second together.
     """
     parser = argparse.ArgumentParser()
     verbs = parser.add_subparsers(dest="verb", required=True)
@@ -75,7 +76,7 @@ def main(workload):
     verb = verbs.add_parser("run")
     verb.add_argument("device")
     verb.add_argument("--delay", type=int, default=0, metavar="MS", help="delay each read")
-    verb.add_argument("--job", choices=workload.jobs, help="only this one")
+    verb.add_argument("--job", choices=workload.jobs, help="run only this job")
     verb.add_argument("--cold", action="store_true", help="no warm samples")
     arguments = parser.parse_args()
     if arguments.verb == "make":
