@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What our scripts share: where things are, and how they end."""
+"""Helpers of all scripts: paths, locks, error messages and the environment of kbuild."""
 
 import contextlib
 import fcntl
@@ -14,20 +14,20 @@ from pathlib import Path
 SRC = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("BUILD", SRC / "build"))
 CACHE = Path(os.environ.get("CACHE", BUILD / "cache"))
-# Configuration fragments of the kernels that we build.
+# Directory of the configuration fragments of our kernels.
 CONFIGS = SRC / "scripts/configs"
-# What a kernel says when it has found itself to be wrong.
+# Kernel messages that report a bug or a damaged filesystem.
 SPLAT = re.compile(r"WARNING:|BUG:|kernel BUG|Oops|Call Trace|general protection|possible recursive|rust_kernel: panicked"
                    r"|Kernel panic|BTRFS (critical|error)")
 
 
 class Error(Exception):
-    """A failure that the user can act on; printed as one line."""
+    """A failure that the user can act on. It is printed as one line."""
 
 
 @contextlib.contextmanager
 def locked(path):
-    """Let one process at a time do what follows; say when it has to wait for another."""
+    """Hold the lock file `path` for the block. Print a message if another process holds it."""
     with open(path, "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -39,7 +39,7 @@ def locked(path):
 
 @contextlib.contextmanager
 def timed(step):
-    """Say how long a step took, unless it fails."""
+    """Print the time that the block took, unless it raises an exception."""
     start = time.monotonic()
     yield
     minutes, seconds = divmod(round(time.monotonic() - start), 60)
@@ -47,9 +47,9 @@ def timed(step):
 
 
 def kunit(tree, arch, objects, fragments, *options):
-    """The command that runs KUnit suites with the kernel's own runner, in its directory `tree`.
+    """Return the kunit.py command that runs KUnit suites, to be started in the kernel tree `tree`.
 
-    `fragments` are files of CONFIGS, with which the kernel is built in the directory `objects`.
+    kunit.py builds the kernel in the directory `objects`, with the `fragments` of CONFIGS.
     """
     configs = [*(CONFIGS / name for name in fragments), SRC / "fs/btrfs/rust/.kunitconfig"]
     return [tree / "tools/testing/kunit/kunit.py", "run", f"--arch={arch}", f"--build_dir={objects}",
@@ -57,29 +57,29 @@ def kunit(tree, arch, objects, fragments, *options):
 
 
 def kvm_works():
-    """Whether scripts/vm --probe-kvm has seen KVM run a guest."""
+    """Return whether scripts/vm --probe-kvm could boot a guest with KVM."""
     verdict = CACHE / "kvm"
     return verdict.exists() and verdict.read_text().strip() == "works"
 
 
 def make_environment():
-    """The environment for kbuild: compilers through Debian's ccache, and no options of the make that has called us."""
+    """Return the environment of kbuild: compilers are Debian's ccache wrappers, and options of an outer make are removed."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("MAKE") and name != "MFLAGS"}
     return ours | {"PATH": f"/usr/lib/ccache:{os.environ['PATH']}"}
 
 
 def need_space(where, gigabytes):
-    """Refuse to start what the disk cannot hold."""
+    """Raise Error if the filesystem of `where` has less free space than `gigabytes`."""
     free = shutil.disk_usage(where).free >> 30
     if free < gigabytes:
         raise Error(f"{free} GB free in {where}, {gigabytes} needed: free some, or set BUILD= to another disk")
 
 
 def finish(main):
-    """Run a script's `main`; a failure is one line and a non-zero exit."""
+    """Run the function `main` of a script. Report a failure as one line and exit with a non-zero status."""
     try:
         main()
     except (Error, OSError, subprocess.SubprocessError) as error:
         sys.exit(f"{Path(sys.argv[0]).name}: {error}")
     except KeyboardInterrupt:
-        sys.exit(f"{Path(sys.argv[0]).name}: interrupted; what was not finished will be made anew")
+        sys.exit(f"{Path(sys.argv[0]).name}: interrupted; the next run makes unfinished files anew")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the scripts that run inside a guest share: btrfs filesystems, sends and fiemaps. A fork costs 20 ms there, so this avoids them."""
+"""Helpers of the scripts that run inside a guest: btrfs filesystems, sends and fiemaps. They avoid forks, which take 20 ms in a guest."""
 
 import contextlib
 import ctypes
@@ -35,7 +35,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def run(*command):
-    """Run a program; its output is shown only if it fails."""
+    """Run a program and return its output. Raise RuntimeError with the output if it fails."""
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if result.returncode:
         raise RuntimeError(f"{' '.join(map(str, command))}: {result.stdout.strip()}")
@@ -47,7 +47,7 @@ def mkfs(device, *options):
 
 
 def mount(device, where, options="defaults"):
-    """Mount a filesystem; util-linux' mount does not work on UML."""
+    """Mount a filesystem with busybox: the mount of util-linux does not work on UML."""
     Path(where).mkdir(exist_ok=True)
     run("busybox", "mount", "-t", "btrfs", "-o", options, device, where)
     return Path(where)
@@ -67,9 +67,9 @@ def drop_caches():
 
 
 def send(snap, parent=None, options=(), keep=None):
-    """Send a snapshot. Returns the stream's SHA-256, its size in bytes and the time in seconds.
+    """Send a snapshot. Return the SHA-256 of the stream, its size in bytes and the time in seconds.
 
-    The stream is left in the file `keep`, if there is one.
+    The stream stays in the file `keep`, if given, or is deleted.
     """
     stream = keep or "/tmp/stream"
     start = time.monotonic()
@@ -83,7 +83,7 @@ def send(snap, parent=None, options=(), keep=None):
 
 
 def subvolume_id(path):
-    """The number of the subvolume that a directory is in."""
+    """Return the number of the subvolume of a directory."""
     handle = os.open(path, os.O_RDONLY)
     arguments = bytearray(LOOKUP_ARGS.pack(0, 256))
     fcntl.ioctl(handle, BTRFS_IOC_INO_LOOKUP, arguments)
@@ -92,9 +92,10 @@ def subvolume_id(path):
 
 
 def send_directly(snap, parent=0, encoded=False, around=contextlib.nullcontext()):
-    """A send by this process, against the subvolume with the number `parent`; returns the stream's SHA-256.
+    """Send a snapshot from this process and return the SHA-256 of the stream.
 
-    `around` is entered while the kernel is at work.
+    `parent` is the number of the parent subvolume, or 0 for a full send. `encoded` asks for compressed data by protocol 2. The
+    context manager `around` is entered for the ioctl.
     """
     sources = (ctypes.c_uint64 * 1)(parent)
     flags, version = (BTRFS_SEND_FLAG_VERSION | BTRFS_SEND_FLAG_COMPRESSED, 2) if encoded else (0, 0)
@@ -111,7 +112,7 @@ def send_directly(snap, parent=0, encoded=False, around=contextlib.nullcontext()
 
 
 def fiemap_batches(path, batch=512):
-    """FIEMAP calls for all extents of a file, `batch` at a time; yields how many came and the buffer they are in."""
+    """Map all extents of a file with FIEMAP calls of at most `batch` extents. Yield the number of extents and the buffer of each call."""
     start = 0
     buffer = bytearray(FIEMAP.size + batch * EXTENT.size)
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -132,24 +133,27 @@ def fiemap_batches(path, batch=512):
 
 
 def fiemap(path):
-    """All extents of a file: (logical, physical, length, flags)."""
+    """Return all extents of a file as (logical, physical, length, flags)."""
     return [EXTENT.unpack_from(buffer, FIEMAP.size + number * EXTENT.size)
             for count, buffer in fiemap_batches(path) for number in range(count)]
 
 
 def clone_range(source, source_offset, length, target, target_offset):
-    """Reflink a range of an open file; a length of 0 is up to the end."""
+    """Reflink a range of an open file. Length 0 means up to the end of the file."""
     fcntl.ioctl(target, FICLONERANGE, struct.pack("=qQQQ", source.fileno(), source_offset, length, target_offset))
 
 
 def fallocate(file, mode, offset, length):
-    """fallocate(2), which Python's os lacks the modes of."""
+    """Call fallocate(2) with a mode, which os.posix_fallocate() does not take."""
     if libc.fallocate(file.fileno(), mode, ctypes.c_long(offset), ctypes.c_long(length)):
         raise OSError(ctypes.get_errno(), "fallocate")
 
 
 def delayed(device, milliseconds, writes=None):
-    """A device-mapper target on top of `device` that delays each read; read-only without a delay for writes."""
+    """Create a device-mapper target on `device` that delays each read by `milliseconds`; return its path.
+
+    `writes` is the delay of writes in milliseconds. Without it the target is read-only.
+    """
     readonly, write_delay = (["--readonly"], "") if writes is None else ([], f" {device} 0 {writes}")
     run("dmsetup", "create", "delayed", "--noudevsync", *readonly, "--table",
         f"0 {int(sysfs(device, 'size'))} delay {device} 0 {milliseconds}{write_delay}")
@@ -158,12 +162,12 @@ def delayed(device, milliseconds, writes=None):
 
 
 def sysfs(device, name):
-    """An attribute of a block device."""
+    """Return the content of a sysfs attribute of a block device."""
     return Path(f"/sys/class/block/{Path(device).name}/{name}").read_text()
 
 
 def counters(device):
-    """What explains a job's time: requests and bytes read from a disk, and btrfs' own counters if the kernel has them."""
+    """Return the counters that explain the time of a job: requests and bytes read of a disk, and those of btrfs_counters if present."""
     fields = sysfs(device, "stat").split()
     numbers = {"requests": int(fields[0]), "bytes_read": int(fields[2]) * 512}
     file = Path("/sys/kernel/debug/btrfs_counters")
