@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# The one entry point; `make help` lists the targets. Nothing here builds in the source tree: all that
-# is downloaded or built is in $(BUILD), `build` unless set.
+# The entry point of the project. `make help` lists the targets. No target builds in the source tree:
+# all downloads and builds are in $(BUILD), by default in `build`.
 
 export BUILD CACHE KDIR SIGN_CERT SIGN_KEY TOOLCHAIN
 
 ENV := scripts/env
 PYTEST := python3 -m pytest -v --durations=10 -p no:cacheprovider
-# A guest mostly has one processor.
+# Run two tests at a time: most guests use one processor.
 BOTH := -n 2 --dist
 UM := um-upstream um-c um-rust um-verify
 
@@ -19,20 +19,20 @@ help:			## Show this list
 	@echo
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-demo:			## Run the jobs with the C and the Rust kernel and compare
+demo:			## Benchmark upstream's, the C and the Rust kernel in memory and print a comparison
 	@$(ENV) scripts/build um-upstream um-c um-rust
 	@$(ENV) scripts/bench/run --kind comparison --device ram --rounds 6
 
-module:			## Build btrfs.ko for a kernel of Debian 13, the running one or RELEASE=
+module:			## Build btrfs.ko for a kernel of Debian 13: the running one, or RELEASE=
 	@$(ENV) scripts/module $(RELEASE)
 
-deb:			## Make a package of it
+deb:			## Make a Debian package of that module
 	@$(ENV) scripts/package modules $(RELEASE)
 
-dkms-deb:		## Make a package that builds the module for each kernel that is installed
+dkms-deb:		## Make a Debian package that has DKMS build the module for each supported kernel on a host
 	@$(ENV) scripts/package dkms
 
-bench:			## Run all benchmarks on three kinds of disk (FULL=1: the seeds' sizes)
+bench:			## Run all benchmarks on three modelled disks (FULL=1: with the large sizes of the seeds, for hours)
 	@$(ENV) scripts/build um-upstream um-c um-rust um-c-debug um-rust-debug
 	@$(ENV) scripts/bench/run $(if $(filter-out 0,$(FULL)),--full)
 
@@ -41,24 +41,24 @@ check:			## Run the tests
 	@$(ENV) scripts/vm --probe-kvm x86_64-module
 	@$(ENV) $(PYTEST) $(BOTH) loadfile -m 'not long' tests
 
-check-debug:		## Run tests in kernels with KASAN, kmemleak, lockdep and injected faults
+check-debug:		## Run the debug tests: KASAN, kmemleak, lockdep, injected faults
 	@$(ENV) scripts/build $(UM) um-debug um-debug-verify x86_64-debug
 	@$(ENV) $(PYTEST) $(BOTH) load tests/test_debug.py tests/test_host.py \
 		tests/test_build.py::test_each_patch_builds
 
-check-stock:		## Run tests with the module in the stock kernel of Debian 13, and of the packages
+check-stock:		## Test the module in the stock kernel of Debian 13, and test the packages
 	@$(ENV) scripts/build um-upstream x86_64-module
 	@$(ENV) scripts/vm --probe-kvm x86_64-module
 	@$(ENV) $(PYTEST) tests/test_module.py
 
-matrix:			## Run KUnit and a send with other architectures, compilers and kernels; print a table
+matrix:			## Run KUnit, sends and fiemaps with other architectures, compilers and kernels; print a table
 	@$(ENV) scripts/build um-upstream x86_64-module
 	@$(ENV) scripts/vm --probe-kvm x86_64-module
 	-@$(ENV) $(PYTEST) tests/test_matrix.py
 	-@SUITE=sid $(ENV) $(PYTEST) tests/test_matrix.py
 	@$(ENV) tests/test_matrix.py
 
-kernels:		## Build the UML kernels: C, Rust, and both compared with each other
+kernels:		## Build the UML kernels: upstream, C, Rust, and Rust compared with C at run time
 	@$(ENV) scripts/build $(UM)
 
 kunit:			## Run the KUnit suites on UML
@@ -67,15 +67,15 @@ kunit:			## Run the KUnit suites on UML
 style:			## Check the formatting and the patches
 	@$(ENV) $(PYTEST) tests/test_style.py
 
-apply:			## Put the overlay and the patches into your own tree, KDIR
+apply:			## Apply the patches and the Rust files to your own kernel tree, KDIR
 	@$(ENV) scripts/tree apply
 
-series:			## Write a series for `git am` to $(BUILD)/series
+series:			## Write three patch series for `git am` to $(BUILD)/series
 	@$(ENV) scripts/tree series
 
-shell:			## Enter the toolchain root
+shell:			## Start a shell in the toolchain root
 	@$(ENV) bash
 
-clean:			## Remove all that was built and toolchain roots of older versions, but not the downloads
+clean:			## Remove all builds and outdated toolchain roots; keep the downloads
 	@$(ENV) scripts/build --clean
 	@$(ENV) --clean

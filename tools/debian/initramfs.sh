@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# In a script of either package: the module of the kernel $release was installed or removed.
+# Part of scripts in both packages. It runs after the module for the kernel $release was installed or removed.
 if [ -e "/usr/lib/modules/$release/modules.builtin" ]; then
 	depmod "$release"
-	# A new kernel has no initramfs yet.
+	# Skip a new kernel, which has no initramfs yet.
 	if [ ! -e "/boot/initrd.img-$release" ]; then
 		:
 	elif command -v update-initramfs >/dev/null; then

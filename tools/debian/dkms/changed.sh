@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# Run by DKMS when the module was installed for the kernel $$1, or removed.
+# DKMS runs this script after it has installed the module for the kernel $$1, or removed it.
 set -e
 release=$$1
 
-# A module in updates/ comes first. So the kernel's own can stay where its package has it, while DKMS would keep it elsewhere.
+# DKMS moves the kernel's own module away: move it back to the path that its package has. The module in updates/ has priority.
 for origin in "/var/lib/dkms/btrfs-rust/original_module/$$release/x86_64/"*.origin; do
 	if [ -e "$$origin" ]; then
 		mv "$${origin%.origin}" "$$(cat "$$origin")"
