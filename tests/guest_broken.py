@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Break a filesystem's metadata in one place at a time, with right checksums, and see what sends and fiemaps make of it.
+"""Break the metadata of a filesystem in one place at a time, with correct checksums, and run sends and fiemaps on it.
 
-guest_broken.py make DEVICE; guest_broken.py run DEVICE FIRST LAST OUTPUT: a line of JSON for each of the images FIRST to LAST - 1,
-which are the same whenever they are made. DEVICE is left as it was. guest_broken.py fifo DEVICE, guest_broken.py data DEVICE: images
-of their own.
+guest_broken.py make DEVICE makes the filesystem. guest_broken.py run DEVICE FIRST LAST OUTPUT runs the jobs on the broken images FIRST to
+LAST - 1, and appends a line of JSON for each. A number always gives the same image. DEVICE is restored after each image.
+guest_broken.py fifo DEVICE and guest_broken.py data DEVICE make images of their own.
 """
 
 import ctypes
@@ -27,17 +27,17 @@ MNT = "/mnt/fs"
 NODESIZE = 4096
 MS_RDONLY = 1
 INODE_ITEM, EXTENT_DATA, EXTENT_ITEM, METADATA_ITEM, ROOT_ITEM = 1, 108, 168, 169, 132
-# Where struct btrfs_inode_item has the mode.
+# Offset of the mode in struct btrfs_inode_item.
 MODE = 52
-# Where struct btrfs_file_extent_item says how it is compressed, what kind it is, and what it takes on disk.
+# Offsets of compression, type and disk_num_bytes in struct btrfs_file_extent_item.
 COMPRESSION, TYPE, DISK_NUM_BYTES = 16, 20, 29
 REGULAR = 1
 ROOT_TREE, EXTENT_TREE, CHUNK_TREE = 1, 2, 3
-# struct btrfs_header: where its fields are, and their formats.
+# Fields of struct btrfs_header: {name: (offset, format)}.
 HEADER = {"bytenr": (48, "Q"), "flags": (56, "Q"), "generation": (80, "Q"), "owner": (88, "Q"), "nritems": (96, "L"), "level": (100, "B")}
 HEADER_SIZE = 101
 KEY_PTR = struct.Struct("<QBQQQ")
-# Where struct btrfs_key_ptr has blockptr and generation, and struct btrfs_item offset and size: after the key.
+# Offsets of blockptr and generation in struct btrfs_key_ptr, and of the field offset in struct btrfs_item, both after the key.
 BLOCKPTR = ITEM_OFFSET = 17
 GENERATION = BLOCKPTR + 8
 ITEM = struct.Struct("<QBQLL")
@@ -69,16 +69,16 @@ def field(block, name):
 
 
 def items(block):
-    """What a node has pointers to, or a leaf has: (where it is, its fields)."""
+    """Return the key pointers of a node or the items of a leaf: [(offset in the block, fields)]."""
     form = KEY_PTR if field(block, "level") else ITEM
     end = min(HEADER_SIZE + field(block, "nritems") * form.size, NODESIZE - form.size + 1)
     return [(where, form.unpack_from(block, where)) for where in range(HEADER_SIZE, end, form.size)]
 
 
 def make(device):
-    """A filesystem with two snapshots, small enough to be read in no time, and with trees of some height."""
+    """Make a filesystem with two snapshots. It is small, so that a job takes little time, but its trees have several levels."""
     chance = random.Random(7)
-    # One copy of all metadata, so that none can stand in for another.
+    # A single copy of metadata, so that the kernel cannot repair a block.
     guest.mkfs(device, "-n", str(NODESIZE), "-m", "single", "-d", "single")
     top = guest.mount(device, MNT, "max_inline=2048,commit=1000")
     root = top / "files"
@@ -108,7 +108,7 @@ def make(device):
 
 
 class Image:
-    """A filesystem on a device, and what is where of its trees."""
+    """A filesystem on a device, with the content and the physical addresses of its tree blocks."""
 
     def __init__(self, device):
         self.handle = os.open(device, os.O_RDWR)
@@ -121,13 +121,13 @@ class Image:
                 block = content[physical:physical + NODESIZE]
                 found[field(block, "bytenr"), field(block, "generation")] = physical, block
         self.blocks = {}
-        # Generation, root tree, chunk tree; the generation of the chunk tree is further on.
+        # Generation, root tree, chunk tree. The generation of the chunk tree is at offset 164.
         generation, root, chunk = struct.unpack_from("<QQQ", superblock, 72)
         self.follow(found, root, generation)
         self.follow(found, chunk, struct.unpack_from("<Q", superblock, 164)[0])
 
     def follow(self, found, bytenr, generation):
-        """Note a block, and all that can be reached from it."""
+        """Record a block and all blocks below it. The items of the root tree lead to other trees."""
         physical, block = found[bytenr, generation]
         if physical in self.blocks:
             return
@@ -143,20 +143,20 @@ class Image:
         return [physical for physical, block in sorted(self.blocks.items()) if is_owner(field(block, "owner"))]
 
     def find(self, is_wanted):
-        """Where the first block is that is wanted, and what it holds, to be changed."""
+        """Return the physical address and a mutable copy of the first block for which `is_wanted` is true."""
         return next((physical, bytearray(block)) for physical, block in self.blocks.items() if is_wanted(block))
 
     def copies(self, block):
-        """Where all copies of a block are."""
+        """Return the physical addresses of all copies of a block."""
         size = os.lseek(self.handle, 0, os.SEEK_END)
         return [where for where in range(0, size, NODESIZE) if os.pread(self.handle, NODESIZE, where) == block]
 
     def root(self, subvolume):
-        """The same of the root of a subvolume that has one level above its leaves."""
+        """Return the address and a copy, as find(), of the root of a subvolume whose tree has two levels."""
         return self.find(lambda block: field(block, "owner") == subvolume and field(block, "level") == 1)
 
     def child(self, pointer):
-        """The same of the block that a pointer, as of items(), leads to."""
+        """Return the address and a copy, as find(), of the block to which a pointer of items() leads."""
         return self.find(lambda block: (field(block, "bytenr"), field(block, "generation")) == pointer[3:])
 
     def write(self, physical, block):
@@ -165,7 +165,7 @@ class Image:
 
 
 def near(chance, value, bits):
-    """Another value: a bit flipped, a little more or less, or none, all, one or any of the bits."""
+    """Return a changed value: one bit flipped, a small difference, no bits, all bits, a single bit, or random bits."""
     limit = (1 << bits) - 1
     other = chance.choice((value ^ 1 << chance.randrange(bits), value + chance.choice((-1, 1)), value + chance.choice((-4096, 4096)),
                            0, limit, 1 << chance.randrange(bits), chance.randrange(limit)))
@@ -179,7 +179,7 @@ def change(chance, block, offset, form):
 
 
 def is_impossible(block):
-    """Whether a leaf has a compressed extent that takes nothing on disk, or more than one can."""
+    """Return whether a leaf has a compressed extent with an impossible length on disk: 0, or more than 128 KiB."""
     for _, (_, kind, _, start, size) in items(block):
         data = HEADER_SIZE + start
         if (kind == EXTENT_DATA and size > DISK_NUM_BYTES and data + size <= NODESIZE and block[data + TYPE] == REGULAR
@@ -189,13 +189,13 @@ def is_impossible(block):
 
 
 def has_wrong_generation(block, before):
-    """Whether a node has a pointer with another generation than before, but to the same block."""
+    """Return whether a pointer of a node has the same block address as before, but another generation."""
     return field(block, "level") > 0 < field(before, "level") and any(
         fields[3] == known[3] and fields[4] != known[4] for (_, fields), (_, known) in zip(items(block), items(before)))
 
 
 def broken(image, number):
-    """A broken block: what was done, where it is, and its content."""
+    """Return a broken block: description of the damage, physical address, and content."""
     chance = random.Random(f"broken {number}")
     of_files = image.owned_by(lambda owner: 256 <= owner < 1 << 32)
     of_extents = image.owned_by(lambda owner: owner == EXTENT_TREE)
@@ -224,7 +224,7 @@ def broken(image, number):
         if chance.random() < 0.5:
             change(chance, block, where + BLOCKPTR + 8 * chance.randrange(2), "Q")
         else:
-            # To a block that is as it should be, but somewhere else: also to itself, and to one above.
+            # Let it point to another intact block, possibly to this one or to one above.
             target = image.blocks[chance.choice(sorted(image.blocks))]
             struct.pack_into("<QQ", block, where + BLOCKPTR, field(target, "bytenr"), field(target, "generation"))
     else:
@@ -247,7 +247,7 @@ def broken(image, number):
 
 
 def attempt(job, *arguments):
-    """What a job returns, or the name of its error."""
+    """Run a job; return its result or the name of its error."""
     try:
         return job(*arguments)
     except OSError as error:
@@ -264,7 +264,7 @@ def fiemap(path):
 
 
 def outcome(device, parent):
-    """What comes of all jobs, or of mounting."""
+    """Mount the filesystem and run all jobs; return their results, or only the error of the mount."""
     said = attempt(mount, device)
     if said:
         return [said]
@@ -277,7 +277,7 @@ def outcome(device, parent):
 
 
 def run(device, first, last, output):
-    """Break, look, mend, for each of the images; what the kernel says of itself is noted, too."""
+    """For each image, break a block, run the jobs and restore the block. Write the results and the kernel's warnings to `output`."""
     Path(MNT).mkdir(exist_ok=True)
     image = Image(device)
     top = guest.mount(device, MNT, "ro")
@@ -305,7 +305,7 @@ def run(device, first, last, output):
 
 
 def fifo(device):
-    """Send what changed of a file between two snapshots, whose inode item, in a leaf of both, says that it is a FIFO."""
+    """Send the changes of a file between two snapshots. Its inode item, in a leaf that the snapshots share, has the type of a FIFO."""
     guest.mkfs(device, "-n", str(NODESIZE), "-m", "single", "-d", "single")
     top = guest.mount(device, MNT)
     guest.run("btrfs", "subvolume", "create", top / "files")
@@ -329,7 +329,7 @@ def fifo(device):
     struct.pack_into("<L", leaf, data + MODE, stat.S_IFIFO | 0o644)
     image.write(where, with_checksum(bytes(leaf)))
     guest.mount(device, MNT, "ro")
-    # Its directory has it as a file.
+    # The directory item still has the type of a file.
     print(f"looked up: {attempt(os.stat, top / 'new/file')}")
     guest.send_directly(top / "new", owners[0])
     print("sent:", *(line.split()[0] for line in guest.run("btrfs", "receive", "--dump", "-f", "/tmp/stream").splitlines()))
@@ -337,7 +337,7 @@ def fifo(device):
 
 
 def data(device):
-    """Send files of which one, or two, are damaged on disk, and see how many errors the statistics of the device count."""
+    """Send files of which one or two have damaged data on disk, and print the number of errors in the device statistics."""
     guest.mkfs(device, "-n", str(NODESIZE), "-m", "single", "-d", "single")
     top = guest.mount(device, MNT)
     damaged = {"plain": [20], "compressed": [20], "twice": [20, 30]}
@@ -354,7 +354,7 @@ def data(device):
     content, (where, *_) = (top / "plain/file20").read_bytes(), places
     guest.umount(MNT)
     handle = os.open(device, os.O_RDWR)
-    # The first chunk of data is where its addresses say, or nothing is known of the others.
+    # Check that logical and physical addresses are the same in the first data chunk: the writes below need that.
     if os.pread(handle, len(content), where) != content:
         raise RuntimeError("data is not where it is looked for")
     for where in places:

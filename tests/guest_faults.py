@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Send and map, in a guest, while allocations, searches or reads fail, and end sends early: guest_faults.py JOB DEVICE..."""
+"""Send and map in a guest while allocations, searches or reads fail, and end sends early: guest_faults.py JOB DEVICE..."""
 
 import contextlib
 import errno
@@ -22,8 +22,8 @@ from guest_jobs import MNT, run
 from guest_reading import SENDS
 
 FAULTS = Path("/sys/kernel/debug")
-# Of a stream: the size of its header; of a command: length without this header, number, checksum; the numbers of utimes, and of
-# what else is sent when an inode is finished: xattr (for capabilities), truncate, chmod, chown, fileattr.
+# Size of the header of a stream; header of a command: length without this header, number, checksum; number of the command utimes; numbers
+# of the other commands at the end of an inode: xattr (for capabilities), truncate, chmod, chown, fileattr.
 STREAM_HEADER_SIZE = 17
 COMMAND = struct.Struct("<LHL")
 UTIMES = 20
@@ -32,7 +32,7 @@ REPEATED = (13, 17, 18, 19, 24)
 
 @contextlib.contextmanager
 def failing(file, value):
-    """Write `value` to a file in /proc that says which allocations of this task fail, and then that none does."""
+    """Let allocations of this task fail during the block: write `value` to a fault injection file in /proc, and 0 at the end."""
     handle = os.open(f"/proc/thread-self/{file}", os.O_RDWR)
     os.pwrite(handle, b"%d" % value, 0)
     try:
@@ -43,13 +43,16 @@ def failing(file, value):
 
 
 def set_up_faults():
-    """What can fail in this kernel, quietly, and allocations only in those tasks that ask for it."""
+    """Configure fault injection and return the kinds of faults in this kernel. Faults print no messages.
+
+    Allocations fail only in tasks that ask for it.
+    """
     kinds = [kind for kind in ("failslab", "fail_page_alloc", "fail_function") if (FAULTS / kind).exists()]
     for kind in kinds:
         for name, value in (("verbose", "0"), ("times", "-1"), ("probability", "0")):
             (FAULTS / kind / name).write_text(value)
         if kind == "fail_function":
-            # Of all tasks: a kprobe does not know in which one it is.
+            # Searches fail in all tasks: a kprobe does not know its task.
             (FAULTS / kind / "task-filter").write_text("N")
             (FAULTS / kind / "inject").write_text("btrfs_search_slot")
             (FAULTS / kind / "btrfs_search_slot/retval").write_text(hex(2**64 - errno.EIO))
@@ -60,7 +63,7 @@ def set_up_faults():
 
 
 def count_allocations(job):
-    """How many allocations of this task can fail while `job` has the kernel at work, with nothing in memory."""
+    """Return the number of allocations of this task that can fail during the system call of `job`, with dropped caches."""
     left = []
     guest.drop_caches()
 
@@ -75,10 +78,10 @@ def count_allocations(job):
 
 
 def commands(stream="/tmp/stream"):
-    """What a stream does: a digest of its commands without utimes, and the set of those.
+    """Return a digest of the commands of a stream without utimes, and the set of its utimes commands.
 
-    While it is balanced, files may have extents in other places than in the parent snapshot, and send finishes the same inode
-    several times: what it may say twice is taken once. Without memory to note that utimes are due, it sends some early.
+    During a balance, a file may have other extent addresses than in the parent snapshot. Send then finishes the same inode several times:
+    the digest has repeated commands once. If send has no memory to remember pending utimes, it sends some early.
     """
     content = Path(stream).read_bytes()
     digest, repeated, utimes, start = hashlib.sha256(), set(), set(), STREAM_HEADER_SIZE
@@ -96,7 +99,7 @@ def commands(stream="/tmp/stream"):
 
 
 def fiemap_directly(path, around=contextlib.nullcontext()):
-    """What a single FIEMAP call says of a file; `around` is entered while the kernel is at work."""
+    """Return a digest of the extents of a file in a single FIEMAP call. The context manager `around` is entered for the call."""
     count = 1 << 15
     buffer = bytearray(guest.FIEMAP.size + count * guest.EXTENT.size)
     guest.FIEMAP.pack_into(buffer, 0, 0, 2**64 - 1, 0, 0, count, 0)
@@ -106,7 +109,7 @@ def fiemap_directly(path, around=contextlib.nullcontext()):
 
 
 def faults(device, turns):
-    """Send and map while allocations, searches or reads fail at random: the result is right, or there is an error."""
+    """Send and map while allocations, searches or reads fail at random. Print the number of outcomes of each kind."""
     size = int(guest.sysfs(device, "size"))
 
     def table(target):
@@ -170,7 +173,7 @@ def faults(device, turns):
 
 
 def end(device):
-    """End sends from a slow disk early, in many ways: what they have begun to read must not be in the way of unmounting."""
+    """End sends from a slow disk early, in several ways. Their pending reads must not prevent the unmount."""
     slow = guest.delayed(device, 10)
     small = Path("/mnt/small")
     small.mkdir()
@@ -187,12 +190,12 @@ def end(device):
                 time.sleep((number - how * 7) * 0.02)
                 process.kill()
         elif how == 2:
-            # The receiver is gone.
+            # The receiver closes its pipe.
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
                 process.stdout.read(number * 5000)
                 process.stdout.close()
         else:
-            # Its disk is full.
+            # The filesystem of the stream is full.
             subprocess.run([*command, "-f", small / "stream"], stderr=subprocess.DEVNULL)
             (small / "stream").unlink()
         guest.umount(MNT)

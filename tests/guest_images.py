@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Make the image that all kernels read, in a guest, and describe what is in a filesystem."""
+"""Make the image that all kernels read, in a guest, and describe the content of a filesystem."""
 
 import hashlib
 import os
@@ -21,7 +21,7 @@ def write(path, content):
 
 
 class Names:
-    """A subvolume that is changed at random, the same way each time, with what send finds hard to follow.
+    """A subvolume with random but reproducible changes, which are difficult cases for an incremental send.
 
     Paths are strings that start with `root` and end without a slash.
     """
@@ -35,7 +35,7 @@ class Names:
         return f"n{self.made}_{'x' * self.random.randrange(40)}"
 
     def somewhere(self):
-        """A path that is not there yet."""
+        """Return a new path in a random directory."""
         parent = self.random.choice(self.dirs) if self.dirs and self.random.random() < 0.9 else self.root
         return f"{parent}/{self.name()}"
 
@@ -61,7 +61,7 @@ class Names:
         os.link(self.random.choice(self.files[:-1]), self.files[-1], follow_symlinks=False)
 
     def rename(self, old, new):
-        """Rename, unless there is something already, and follow it in the paths that are remembered."""
+        """Rename a path, unless the new one exists or is below the old one, and update the recorded paths."""
         if os.path.lexists(new) or f"{new}/".startswith(f"{old}/"):
             return
         os.rename(old, new)
@@ -73,12 +73,12 @@ class Names:
     def move(self):
         old, new = self.random.choice(self.dirs if self.random.random() < 0.4 else self.files), self.somewhere()
         if self.random.random() < 0.5:
-            # Often under the name that something else has just had.
+            # Half of the moves keep the name.
             new = f"{os.path.dirname(new)}/{os.path.basename(old)}"
         self.rename(old, new)
 
     def turn_over(self):
-        """Make a directory the child of its own child."""
+        """Move a directory into its own child: exchange parent and child."""
         inner = self.random.choice(self.dirs)
         outer = os.path.dirname(inner)
         if outer != self.root:
@@ -124,7 +124,7 @@ class Names:
             self.mkdir()
         for _ in range(files):
             self.create()
-        # One inode with names in far more than 64 directories.
+        # One inode has names in 150 directories, far more than 64.
         for directory in self.dirs[:150]:
             os.link(self.files[0], f"{directory}/everywhere", follow_symlinks=False)
             self.files.append(f"{directory}/everywhere")
@@ -139,7 +139,7 @@ class Names:
 
 
 def make_data(root, chance, snapshots):
-    """Files whose extents are of all kinds, with snapshots in between."""
+    """Make files with all kinds of extents, and snapshots in between."""
     def pieces(name, count, step, size):
         handle = os.open(root / name, os.O_CREAT | os.O_WRONLY, 0o644)
         for number in range(count):
@@ -169,7 +169,7 @@ def make_data(root, chance, snapshots):
                 os.pwrite(file.fileno(), chance.randbytes(4 * K), chance.randrange(9000) * 4 * K)
                 os.fsync(file.fileno())
             guest.fallocate(file, guest.FALLOC_KEEP_SIZE | guest.FALLOC_PUNCH_HOLE, 5000 * K, 3000 * K)
-            # Within one file: several items then refer to one extent.
+            # Reflink within one file, so that several items refer to one extent.
             for _ in range(100):
                 guest.clone_range(file, chance.randrange(100) * 64 * K, 16 * K, file, (700 + chance.randrange(300)) * 64 * K)
     with open(root / "pieces2", "rb") as source:
@@ -189,9 +189,9 @@ def make_data(root, chance, snapshots):
 
 
 def make_deep(root, snapshot):
-    """A file with so many extents that leaves, and with small nodes their parents, are of both kinds: shared, and not.
+    """Make a file with so many extents that it has shared and unshared leaves, and with a small node size also such nodes.
 
-    The first half of the file is changed in both subvolumes, so that its tree blocks and old extents are of one only.
+    The first half of the file is changed in both subvolumes, so that its tree blocks and old extents belong to one of them only.
     """
     count, step = 16_000, 8 * K
     with open(root / "file", "wb") as file:
@@ -206,9 +206,9 @@ def make_deep(root, snapshot):
 
 
 def make_copied(root):
-    """A file with many copies, whose extents have so many references that leaves of the extent tree begin amidst them.
+    """Make a file with many copies. Its extents have so many references that some leaves of the extent tree begin between them.
 
-    It is written from its end on, so that who maps it goes through the extent tree from leaf to leaf before.
+    The file is written from its end to its start, so that a fiemap walks backwards through the leaves of the extent tree.
     """
     count, step = 150, 32 * K
     with open(root / "file", "wb+") as file:
@@ -221,7 +221,7 @@ def make_copied(root):
 
 
 def make_small(root, snapshots):
-    """Many small files that are not inline, some compressed; then some are rewritten, reflinked, cut off, made sparse, deleted."""
+    """Make many small files without inline data, some compressed. Then rewrite, reflink, truncate, punch or delete some of them."""
     chance, count = random.Random(4), 900
     (root / "packed").mkdir()
     guest.run("btrfs", "property", "set", root / "packed", "compression", "zstd")
@@ -265,7 +265,7 @@ def make(device, nodesize):
     names.populate(300, 3000)
     guest.snapshot(top / "names", top / "names1")
     names.disturb(2500)
-    # The last inodes go, and after the next mount their numbers are given to new ones.
+    # Delete the last inodes. After the next mount, new inodes get their numbers.
     last = [f"{names.root}/last{number}" for number in range(40)]
     for path in last:
         os.mkdir(path)
@@ -287,7 +287,7 @@ def make(device, nodesize):
 
 
 def describe(top):
-    """Content and metadata of every file below `top`; hard links by the path that comes first."""
+    """Return content and metadata of every file below `top`: {path: list}. Hard links are described by their first path."""
     tree, first = {}, {}
     for where, dirs, names in os.walk(top):
         dirs.sort()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the guest scripts of the tests share: how a job is run, and what is checked when it has ended."""
+"""Helpers of the guest scripts of the tests: run a job, and check for leaks and a disabled lockdep at its end."""
 
 import re
 import sys
@@ -8,25 +8,25 @@ from pathlib import Path
 
 K = 1024
 MNT = "/mnt/fs"
-# What kmemleak reports without being right, by how it shows it.
+# False positives of kmemleak, as patterns of their reports.
 NO_LEAKS = re.compile("|".join((
-    # What was there when the kernel booted, of which it finds much on UML.
+    # Objects from boot. There are many on UML.
     r'comm "(swapper|kthreadd|init|dmsetup)',
-    # A struct vmap_area, which begins with two page addresses: on UML it does not see the root of their tree.
+    # A struct vmap_area, which begins with two page addresses: on UML, kmemleak does not scan the root of their tree.
     r"\(size 72\):\n.*\n.*\n +(?!(00 ){8})(00 .0 (.. ){3}00 00 00 ){2}",
-    # A stack, which begins with STACK_END_MAGIC: two that no task has any more are kept for fork(2), where it does not see them.
+    # A stack, which begins with STACK_END_MAGIC: the kernel caches two stacks of ended tasks for fork(2), where kmemleak does not look.
     r"\(size 16384\):\n.*\n.*\n +9d 6e ac 57 00 00 00 00 ",
-    # Of a memory cgroup: an empty list behind zeroes, and the node of an xarray with one entry and no parent.
+    # Parts of a memory cgroup: an empty list after zeroes, and the node of an xarray with one entry and no parent.
     r"\(size 64\):\n.*\n.*\n +(00 ){16}.*\n +(?P<list>(.. ){8})(?P=list)",
     r"\(size 576\):\n.*\n.*\n +00 00 01 00 (00 ){12}")))
 
 
 def leaks():
-    """What kmemleak has found, if the kernel has it."""
+    """Return the reports of kmemleak without known false positives, or "" if the kernel has no kmemleak."""
     file = Path("/sys/kernel/debug/kmemleak")
     if not file.exists():
         return ""
-    # It looks at nothing younger, and twice at everything.
+    # kmemleak ignores objects younger than some seconds, and reports an object after the second scan.
     time.sleep(6)
     for _ in range(2):
         file.write_text("scan")
@@ -35,13 +35,15 @@ def leaks():
 
 
 def locks_are_watched():
-    """Whether lockdep, if the kernel has it, has not switched itself off."""
+    """Return whether lockdep is still on, or the kernel has no lockdep."""
     stats = Path("/proc/lockdep_stats")
     return not stats.exists() or re.search(r"debug_locks:\s+1", stats.read_text())
 
 
 def run(*jobs):
-    """Run the job that the command line names, with its other arguments; say how long that took, and fail if the kernel is not well."""
+    """Run the job that the command line names, with the other arguments, and print its time. Exit with an error after a leak, or if lockdep
+    has switched itself off.
+    """
     started, (name, *arguments) = time.monotonic(), sys.argv[1:]
     {job.__name__: job for job in jobs}[name](*arguments)
     if lost := leaks():

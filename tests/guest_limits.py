@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""How much sends read ahead, in a guest: with read_ahead_kb, many at once, in a cgroup, and as readahead/ in sysfs says and counts.
+"""Measure the readahead of sends in a guest: with read_ahead_kb, many at once, in a cgroup, and with the settings and counters in sysfs.
 
 Each job prints a line of JSON.
 """
@@ -20,7 +20,7 @@ from guest_jobs import MNT, leaks
 from guest_reading import cached_pages, in_cgroup, traced
 
 PAGE = 4096
-# A receiver that has read so much has let the window grow as far as it may.
+# Bytes that a receiver reads before it stalls: enough for the window to grow to its limit.
 BEFORE_STALL = 4 << 20
 SENDS = 20
 
@@ -30,14 +30,14 @@ def set_rotational(device, rotational):
 
 
 def set_read_ahead(kib):
-    """Set the readahead of the only btrfs that is mounted."""
+    """Set read_ahead_kb of the only mounted btrfs."""
     [file] = Path("/sys/fs/btrfs").glob("*-*/bdi/read_ahead_kb")
     file.write_text(str(kib))
 
 
 @contextlib.contextmanager
 def stalled(*snaps, options=()):
-    """Send each snapshot to a receiver that reads for a while, and then stands still."""
+    """Send each snapshot to a receiver that reads BEFORE_STALL bytes and then stalls for the block. Kill the sends at the end."""
     sends = [subprocess.Popen(["btrfs", "-q", "send", *options, snap], stdout=subprocess.PIPE) for snap in snaps]
     try:
         for send in sends:
@@ -52,15 +52,15 @@ def stalled(*snaps, options=()):
 
 
 def data_ahead(*snaps):
-    """The file data of snapshots in the page cache, in bytes. Send drops what it has used."""
+    """Return the file data of snapshots in the page cache, in bytes. Send drops data after use, so this is its readahead."""
     return PAGE * sum(cached_pages(path) for snap in snaps for path in snap.rglob("*") if path.is_file())
 
 
 def windows(device):
-    """Send with settings of read_ahead_kb, and look at what is ahead of a send that stands still."""
+    """Send with several settings of read_ahead_kb, and measure the readahead of a stalled send."""
     found = []
     for rotational in (0, 1):
-        # The counter of unused blocks is the most since the boot: small windows first.
+        # Start with small windows: the counter of unused blocks is a maximum since the boot.
         for kib in (0, 128, 4096):
             set_rotational(device, rotational)
             top = guest.mount(device, MNT, "ro")
@@ -79,7 +79,7 @@ def windows(device):
 
 
 def crowd(device):
-    """Many sends of one filesystem that stand still."""
+    """Measure the readahead of one stalled send, and of many stalled sends of one filesystem together."""
     set_rotational(device, 1)
     top = guest.mount(device, MNT)
     snaps = [top / f"crowd{number}" for number in range(SENDS)]
@@ -96,7 +96,7 @@ def crowd(device):
 
 
 def cgroup(device, limit):
-    """A send that stands still, of a task that may use `limit` bytes of memory."""
+    """Measure the readahead of a stalled send in a cgroup with `limit` bytes of memory."""
     set_rotational(device, 1)
     top = guest.mount(device, MNT, "ro")
     guest.drop_caches()
@@ -113,7 +113,7 @@ PARAMETERS = Path("/sys/module/btrfs/parameters")
 
 
 def sysfs():
-    """The directory with the switches and counters of the only btrfs that is mounted."""
+    """Return the sysfs directory with the readahead settings and counters of the only mounted btrfs."""
     [directory] = Path("/sys/fs/btrfs").glob("*-*/readahead")
     return directory
 
@@ -132,21 +132,21 @@ def stats():
 
 
 def ahead():
-    """What was read ahead, and was neither used nor dropped yet, in KiB."""
+    """Return the current readahead that is neither used nor dropped, in KiB: {"tree": ..., "data": ...}."""
     now = stats()
     return {kind: now[f"{kind}_submitted_kb"] - now[f"{kind}_used_kb"] - now[f"{kind}_wasted_kb"] for kind in ("tree", "data")}
 
 
 @contextlib.contextmanager
 def counted():
-    """A dictionary that holds, once the block is left, by how much each counter has grown in it."""
+    """Yield a dictionary. After the block it has the growth of each counter during the block."""
     before, grown = stats(), {}
     yield grown
     grown |= {name: number - before[name] for name, number in stats().items()}
 
 
 def refused(file, value):
-    """Whether `value` is no good for a setting."""
+    """Return whether the kernel refuses `value` for a setting. Write it if not."""
     try:
         file.write_text(value)
     except OSError as error:
@@ -155,7 +155,7 @@ def refused(file, value):
 
 
 def switches(device):
-    """Send with all settings; write what no setting can be; mount with other defaults."""
+    """Send with several settings, write invalid values, and mount with other defaults."""
     top = guest.mount(device, MNT, "ro")
     found = {"defaults": settings(), "sends": []}
     for values in ({}, {"tree_enable": "0"}, {"data_enable": "0"}, {"tree_enable": "0", "data_enable": "0"}, {"window_kb": "256"}):
@@ -185,7 +185,7 @@ def switches(device):
 
 
 def count(device):
-    """What is counted of a send from a slow disk, of one whose blocks are thrown away, of one that is killed, and of a fiemap."""
+    """Read the counters of a send from a slow disk, of a fiemap, and of a send that is killed after the caches are dropped."""
     top = guest.mount(guest.delayed(device, 20), MNT, "ro")
     guest.drop_caches()
     found = {}
@@ -204,7 +204,7 @@ def count(device):
 
 
 def trace(device):
-    """What tracepoints say of a send from a slow disk that is killed, beside the counters."""
+    """Record tracepoints and counters of a send from a slow disk that is killed."""
     events = ("plan", "submit", "wait", "waste")
     top = guest.mount(guest.delayed(device, 20), MNT, "ro")
     guest.drop_caches()

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Load btrfs from the modules in $1, use it, unload it, and do so once more.
+# Twice: load btrfs from the modules in $1, use it, and unload it.
 set -euo pipefail
 
 for turn in 1 2; do

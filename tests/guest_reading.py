@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Send, map and receive what is in an image, in a guest, so that tests can compare kernels: guest_reading.py JOB DEVICE..."""
+"""Send, map and receive the content of an image in a guest, so that tests can compare kernels: guest_reading.py JOB DEVICE..."""
 
 import contextlib
 import ctypes
@@ -22,14 +22,14 @@ from guest_jobs import K, MNT, run
 
 MAP_FIXED = 16
 SYS_IOPRIO_SET = 251
-# Snapshot and the parent that it is sent against; None is a full send.
+# Snapshot and parent of each send. Parent None is a full send.
 SENDS = [("names1", None), ("names2", None), ("names2", "names1"), ("names3", "names2"), ("names3", "names1"),
          ("names1", "names3"), ("data1", None), ("data2", "data1"), ("data3", "data1"), ("data1", "data3"),
          ("small1", None), ("small2", None), ("small2", "small1")]
 
 
 def fiemaps(top):
-    """The extents of every regular file below `top`, by path."""
+    """Return the extents of every regular file below `top` as {path: extents}."""
     found = {}
     for where, _, names in sorted(os.walk(top)):
         for name in sorted(names):
@@ -40,7 +40,7 @@ def fiemaps(top):
 
 
 def cached_pages(path):
-    """How much of a file is in the page cache: cachestat(2), which has the same number everywhere."""
+    """Return the number of pages of a file in the page cache, from cachestat(2), system call 451 on all architectures."""
     whole, found = (ctypes.c_uint64 * 2)(0, 0), (ctypes.c_uint64 * 5)()
     with open(path, "rb") as file:
         if guest.libc.syscall(451, file.fileno(), whole, found, 0):
@@ -49,7 +49,7 @@ def cached_pages(path):
 
 
 def finish(result, output):
-    """Write the result, with VERIFY's counters where the kernel has them."""
+    """Write the result to a file, with the counters of CONFIG_BTRFS_RUST_VERIFY if the kernel has them."""
     counters = Path("/sys/kernel/debug/btrfs_rust_verify")
     if counters.exists():
         result["verify"] = {line.split()[0]: dict(zip(line.split()[1::2], map(int, line.split()[2::2])))
@@ -58,7 +58,7 @@ def finish(result, output):
 
 
 def read(device, output):
-    """Send and map everything; write what came out to the file `output`, the streams beside it if asked for."""
+    """Send and map everything, and write the results to the file `output`. Keep the streams in the directory KEEP, if it is set."""
     keep = os.environ.get("KEEP")
     result = {"sends": {}, "kernel": os.uname().release}
     top = guest.mount(device, MNT, "ro")
@@ -67,10 +67,10 @@ def read(device, output):
         stream = f"{keep}/{snap}-{parent}" if keep else None
         digest, size, _ = guest.send(top / snap, parent and top / parent, keep=stream)
         result["sends"][f"{snap}-{parent}"] = [digest, size]
-        # A second time with everything cached, and with the newest protocol.
+        # Send again with everything cached, with protocol 2 and compressed data.
         digest, size, _ = guest.send(top / snap, parent and top / parent, ["--proto", "2", "--compressed-data"])
         result["sends"][f"{snap}-{parent}-v2"] = [digest, size]
-    # One that may clone from what is not its parent.
+    # A send that may clone from a snapshot other than its parent.
     digest, size, _ = guest.send(top / "data3", top / "data1", ["-c", top / "data2"])
     result["sends"]["data3-data1-clone"] = [digest, size]
     result["cached"] = {}
@@ -89,10 +89,10 @@ def read(device, output):
 
 
 def fiemap_with_breaks(path, *changes):
-    """What a single FIEMAP call says of the extents of a file if `changes` are made while it is at work: the first when it has
-    looked at 256 extents, each other one some 3,000 later.
+    """Map a file with a single FIEMAP call, make `changes` during the call, and return the extents.
 
-    In the memory that it writes to, there is a page of a device for each change, which stands still until the change is made.
+    The first change comes after 256 extents, and each other change some 3,000 extents later. The buffer of the call has one page of a
+    suspended device for each change. The call waits there until the change is made and the device is resumed.
     """
     page = mmap.PAGESIZE
     buffer = mmap.mmap(-1, 256 * page, mmap.MAP_PRIVATE)
@@ -112,7 +112,7 @@ def fiemap_with_breaks(path, *changes):
         guest.run("dmsetup", "suspend", "--noudevsync", name)
 
     def call():
-        # Python's own ioctl lets no other thread run.
+        # Not fcntl.ioctl(), which blocks all other threads of Python.
         with open(path, "rb") as file:
             if guest.libc.ioctl(file.fileno(), ctypes.c_ulong(guest.FS_IOC_FIEMAP), memory):
                 raise OSError(ctypes.get_errno(), "FS_IOC_FIEMAP")
@@ -142,11 +142,11 @@ def fiemap_with_breaks(path, *changes):
 
 
 def churn(device, output):
-    """Map files between making and deleting snapshots, writing and reflinking, and while a snapshot is made or deleted."""
+    """Map files while the filesystem changes: between new and deleted snapshots, writes and reflinks, and during such changes."""
     chance = random.Random(3)
     top = guest.mount(device, MNT, "max_inline=2048,commit=1000")
     result = {"fiemap": {"start": fiemaps(top / "data")}}
-    # Without the image's own snapshots, what is shared depends on those that follow, and on reflinks.
+    # Delete the snapshots of the image, so that only the following snapshots and reflinks share extents.
     guest.run("btrfs", "subvolume", "delete", "-c", *top.glob("data?"))
     guest.run("btrfs", "subvolume", "sync", top)
     for turn in range(6):
@@ -172,7 +172,7 @@ def churn(device, output):
         guest.snapshot(top / "deep", top / "deep3")
 
     result["changed"] = fiemap_with_breaks(top / "deep/file", make, clean)
-    # Extents of which the middle is another one: after 256 of the pieces comes the second one of an extent.
+    # Overwrite the middle of each extent, which splits it. The change comes after 256 pieces, before the second piece of an extent.
     with open(top / "deep/pieces", "wb") as file:
         for length, offset in ((12 * K, 0), (4 * K, 4 * K)):
             for number in range(120):
@@ -185,7 +185,7 @@ def churn(device, output):
 
 
 def receive(device, second, streams):
-    """Receive the streams of both chains into `second` and compare with what was sent."""
+    """Receive the streams of all chains of snapshots into `second`, and compare the result with the snapshots."""
     top = guest.mount(device, MNT, "ro")
     guest.mkfs(second)
     copy = guest.mount(second, "/mnt/copy")
@@ -203,7 +203,7 @@ def receive(device, second, streams):
 
 
 def without_readahead(device):
-    """Send from a filesystem whose readahead is switched off: data is read a page at a time, when it is used."""
+    """Send from a filesystem with read_ahead_kb 0. Data must be read one page at a time."""
     top = guest.mount(device, MNT, "ro")
     next(Path("/sys/fs/btrfs").glob("*/bdi/read_ahead_kb")).write_text("0")
     guest.drop_caches()
@@ -220,7 +220,7 @@ def without_readahead(device):
 
 @contextlib.contextmanager
 def traced(event):
-    """A list that holds, once the block is left, what the kernel said of a trace event."""
+    """Yield a list. After the block it has the lines of a trace event."""
     tracing, said = Path("/sys/kernel/tracing"), []
     if not (tracing / "events").exists():
         guest.run("busybox", "mount", "-t", "tracefs", "none", tracing)
@@ -234,7 +234,7 @@ def traced(event):
 
 
 def large_folios(device):
-    """Send files with extents of 16 KiB: what is read ahead of each is one folio."""
+    """Send files with extents of 16 KiB. Readahead must use one folio for each extent."""
     top = guest.mount(device, MNT, "ro")
     guest.drop_caches()
     files = {f"{path.stat().st_ino:x}": path for path in (top / "data1").glob("pieces*")}
@@ -246,14 +246,14 @@ def large_folios(device):
     orders = [int(order) for ino, order in folios if ino in files]
     counts = {order: orders.count(order) for order in sorted(set(orders))}
     print(f"{pages} pages of data in folios of order: number {counts}")
-    # The send itself may have to read the first ones.
+    # Allow 10% of other folios: the send itself may read the first extents.
     if counts.get(2, 0) << 2 < pages * 9 // 10:
         sys.exit("the folios are small")
 
 
 @contextlib.contextmanager
 def in_cgroup(controller):
-    """Have this process in a new cgroup; gives its directory."""
+    """Move this process to a new cgroup with `controller` for the block; yield the directory of the cgroup."""
     group = Path("/sys/fs/cgroup")
     group.mkdir(exist_ok=True)
     guest.run("busybox", "mount", "-t", "cgroup2", "none", group)
@@ -268,10 +268,13 @@ def in_cgroup(controller):
 
 
 def charge(device):
-    """Send in a cgroup, with a low priority: it is charged for what is read, also by the worker, which reads 15 of the leaves."""
+    """Send in a cgroup with a low I/O priority. All reads must have this priority and be charged to the cgroup.
+
+    That includes the 15 leaves that a kworker reads.
+    """
     top = guest.mount(device, MNT, "ro")
     guest.drop_caches()
-    # IOPRIO_WHO_PROCESS, this one, and the last level of IOPRIO_CLASS_BE.
+    # IOPRIO_WHO_PROCESS, this process, and the lowest level of IOPRIO_CLASS_BE.
     guest.libc.syscall(SYS_IOPRIO_SET, 1, 0, 2 << 13 | 7)
     with in_cgroup("io") as sender:
         before = guest.counters(device)["bytes_read"]

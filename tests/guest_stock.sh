@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Load btrfs, the kernel's own or the module $1, say which it is, and run what follows.
+# Load the btrfs module $1, or the kernel's own one if $1 is "stock". Print its load message, and run the command in the other arguments.
 set -euo pipefail
 
 module=$1

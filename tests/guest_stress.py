@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Send and map, in a guest, while caches are dropped, or the filesystem changes: guest_stress.py JOB DEVICE..."""
+"""Send and map in a guest while caches are dropped or the filesystem changes: guest_stress.py JOB DEVICE..."""
 
 import contextlib
 import fcntl
@@ -27,7 +27,7 @@ DEDUPE = struct.Struct("=QQH6xqQQl4x")
 
 
 def evict(device):
-    """Send while what was read ahead is thrown away: the stream is the same, and what the send still needs is read ahead again."""
+    """Send while the caches are dropped. The stream must be the same, and dropped blocks that the send still needs are read ahead again."""
     top = guest.mount(device, MNT, "ro")
     found = []
     for drops in (False, True):
@@ -42,13 +42,13 @@ def evict(device):
     guest.umount(MNT)
     (wanted, used), (stream, used_with_drops) = found
     print(f"blocks read ahead and used: {used}, and {used_with_drops} while memory was freed")
-    # What was used is read again, too: names are looked up again and again.
+    # With drops, more blocks are used from readahead: send looks up the same names many times, and reads their blocks again.
     if stream != wanted or used_with_drops <= used:
         sys.exit("the stream differs" if stream != wanted else "nothing was read ahead again")
 
 
 def commit(device):
-    """Map a file while a commit of its subvolume is being written: what comes after that is read ahead."""
+    """Map a file while a commit of its subvolume is written. Readahead must go on after the commit."""
     top = guest.mount(guest.delayed(device, 50, writes=300), MNT)
     guest.drop_caches()
     before = guest.counters(device)["readahead_blocks"]
@@ -56,13 +56,13 @@ def commit(device):
     undisturbed = guest.counters(device)["readahead_blocks"] - before
     for turn in range(3):
         (top / f"deep/new{turn}").touch()
-        # Without the sync(2) of guest.drop_caches().
+        # Not guest.drop_caches(): its sync(2) would commit.
         Path("/proc/sys/vm/drop_caches").write_text("3")
         before = guest.counters(device)["readahead_blocks"]
-        # A process, as ioctl(2) stops all threads of Python.
+        # Use a process, since ioctl(2) blocks all threads of Python.
         commit_and_count = f"btrfs filesystem sync {top} && grep 'readahead_blocks ' /sys/kernel/debug/btrfs_counters"
         with subprocess.Popen(["sh", "-c", commit_and_count], stdout=subprocess.PIPE) as syncing:
-            # Its writes come once other tasks may go on.
+            # Wait for the writes of the commit: they start after it has let other tasks go on.
             while int(guest.run("dmsetup", "status", "delayed").split()[4]) == 0:
                 time.sleep(0.01)
             found, after = fiemap_directly(top / "deep/file"), guest.counters(device)["readahead_blocks"]
@@ -72,16 +72,16 @@ def commit(device):
             sys.exit("the extents differ")
         if committed - before > undisturbed // 2:
             sys.exit("the commit was over too soon")
-        # Upstream's own readahead is not enough: it reads nothing of the extent tree.
+        # Upstream's readahead alone stays below this limit: it does not read the extent tree ahead.
         if after - before < undisturbed * 4 // 5:
             sys.exit("the readahead has stopped")
     guest.umount(MNT)
 
 
 def dedupe(source, target):
-    """Let a file share the extents of another with the same content."""
+    """Deduplicate a file against another one with the same content."""
     length = os.fstat(source.fileno()).st_size
-    # The kernel takes a page for different if it is dropped from the cache meanwhile, as send does with what it has read.
+    # Retry: the kernel reports a difference if a page is dropped from the cache during the comparison. Send drops its pages.
     for _ in range(5):
         arguments = bytearray(DEDUPE.pack(0, length, 1, target.fileno(), 0, 0, 0))
         fcntl.ioctl(source, FIDEDUPERANGE, arguments)
@@ -93,7 +93,7 @@ def dedupe(source, target):
 
 
 def disturb(top, log):
-    """Make and delete snapshots, write to them, share and fsync, free memory, balance and sync, until killed."""
+    """Until killed, make and delete snapshots, write to them, deduplicate, reflink, fsync, sync, drop caches and balance."""
     number, names = 0, [path.name for path in (top / "old").iterdir() if path.is_file()]
     chance = random.Random(8)
     while True:
@@ -119,7 +119,7 @@ def disturb(top, log):
 
 
 def stress(device, seconds):
-    """Send and map what does not change while all around it does: the results must be those of before."""
+    """Send and map read-only snapshots while the rest of the filesystem changes. The results must stay the same."""
     chance, count = random.Random(5), 2000
     guest.mkfs(device)
     top = guest.mount(device, MNT)
@@ -143,7 +143,7 @@ def stress(device, seconds):
             guest.drop_caches()
             guest.send(top / snap, parent and top / parent, options, keep="/tmp/stream")
             yield commands()
-        # Where extents are on disk changes, and with that which of them are shown as one, and who else has them for a moment.
+        # Compare only the sum of lengths: the balance changes addresses, and so the merging of extents, and their sharedness for a moment.
         yield [sum(length for _, _, length, _ in guest.fiemap(top / "old" / path.relative_to(top / "files"))) for path in paths[:200]]
 
     expected, rounds, log = list(results()), 0, Path("/tmp/disturbed")
@@ -159,20 +159,20 @@ def stress(device, seconds):
                     sys.exit(f"result {number} of round {rounds} differs")
             rounds += 1
             if os.waitpid(other, os.WNOHANG)[0]:
-                sys.exit("who was to disturb gave up")
+                sys.exit("the process that changes the filesystem has ended early")
     finally:
         subprocess.run(["btrfs", "balance", "cancel", top], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         with contextlib.suppress(ProcessLookupError):
             os.kill(other, signal.SIGKILL)
             os.waitpid(other, 0)
-    # The balance may take a moment to end.
+    # Retry: the cancelled balance may take a moment to end.
     while subprocess.run(["busybox", "umount", MNT], stderr=subprocess.DEVNULL).returncode:
         time.sleep(0.1)
     counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
     reclaimed = int(counters["pgsteal_anon"]) + int(counters["pgsteal_file"])
     balances = int(log.read_text())
     if not rounds or not balances:
-        sys.exit("there was no whole balance, or none of the results was looked at again")
+        sys.exit("no balance was complete, or no round of results was compared")
     print(f"{rounds} rounds, {balances} balances, {reclaimed} pages reclaimed")
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Reproducers of defects in upstream's code, described in Documentation/upstream: guest_upstream.py DEFECT DEVICE.
+"""Reproducers of the defects in upstream's code that Documentation/upstream describes: guest_upstream.py DEFECT DEVICE.
 
-What is on DEVICE is lost.
+DEVICE is formatted.
 """
 
 import contextlib
@@ -35,13 +35,13 @@ SYNC_FILE_RANGE_WRITE = 2
 
 
 def make(device, metadata="single"):
-    """A filesystem with one copy of its metadata, unless said otherwise, in small nodes, mounted."""
+    """Make and mount a filesystem with small nodes and the metadata profile `metadata`, by default one copy. Return the mount point."""
     guest.mkfs(device, "-n", str(guest_broken.NODESIZE), "-m", metadata, "-d", "single")
     return guest.mount(device, MNT)
 
 
 def zero_disk_num_bytes(device):
-    """Read a file one of whose compressed extents takes no space."""
+    """Read a file with a compressed extent whose length on disk is 0."""
     path = make(device) / "file"
     path.touch()
     guest.run("btrfs", "property", "set", path, "compression", "zstd")
@@ -61,7 +61,7 @@ def zero_disk_num_bytes(device):
 
 
 def tree_search(subvolume, objectid):
-    """What a search for the items of an inode ends with: how many there are, or an error."""
+    """Search for the items of an inode; return "N items" or the name of the error. The search stops after one item."""
     handle = os.open(subvolume, os.O_RDONLY)
     everything = 2**64 - 1
     key = SEARCH_KEY.pack(0, objectid, objectid, 0, everything, 0, everything, 0, 255, 1)
@@ -76,7 +76,7 @@ def tree_search(subvolume, objectid):
 
 
 def unverified_wait(device):
-    """Look into a leaf through a pointer that is wrong, while the leaf is read through the right one."""
+    """Search a leaf through a wrong pointer while another task reads the leaf through the right pointer."""
     top = make(device)
     for number in range(300):
         (top / f"file{number}").touch()
@@ -90,7 +90,7 @@ def unverified_wait(device):
     device = guest.delayed(device, 500)
     for what, pause in (("by itself", None), ("while it is read", 0.25), ("once it is in memory", 2)):
         guest.mount(device, MNT, "ro")
-        # The nodes above.
+        # Read the nodes above the leaf.
         tree_search(MNT, 256)
         if pause:
             other = os.fork()
@@ -105,7 +105,7 @@ def unverified_wait(device):
 
 
 def make_snapshot(device, metadata="single"):
-    """A filesystem with a subvolume `files` and its snapshot `old`: its image, where the snapshot's root is, and that root."""
+    """Make a filesystem with a subvolume `files` and its snapshot `old`. Return its Image, and address and content of the root of `old`."""
     top = make(device, metadata)
     guest.run("btrfs", "subvolume", "create", top / "files")
     for number in range(300):
@@ -118,7 +118,7 @@ def make_snapshot(device, metadata="single"):
 
 
 def leaf_without_items(device):
-    """Look twice into a leaf that says that it has no items."""
+    """Search twice in a leaf with nritems 0."""
     image, _, root = make_snapshot(device)
     pointers = items(root)
     _, pointer = pointers[len(pointers) // 2]
@@ -132,7 +132,7 @@ def leaf_without_items(device):
 
 
 def unverified_generation(device):
-    """Look into a leaf of a snapshot through a pointer with a wrong generation, also when the leaf was read through another one."""
+    """Search a leaf of a snapshot through a pointer with a wrong generation, also after the leaf was read through another pointer."""
     top = Path(MNT)
     image, where, block = make_snapshot(device)
     pointers = items(block)
@@ -146,14 +146,14 @@ def unverified_generation(device):
 
 
 def stale_copy(device):
-    """Look into a leaf of which the first of two copies is an older one, also when that one was read through another pointer."""
+    """Search a leaf whose first of two copies is outdated, also after the outdated copy was read through another pointer."""
     top = Path(MNT)
     image, _, old = make_snapshot(device, "dup")
     pointers = items(old)
     place, (inode, _, _, bytenr, generation) = pointers[len(pointers) // 2]
     _, leaf = image.child(pointers[len(pointers) // 2][1])
     last_inode = items(leaf)[-1][1][0]
-    # The subvolume is from before, too: both copies of its root have the older generation in their pointer.
+    # Make the subvolume outdated, too: write the older generation into its pointer, in both copies of its root.
     _, root = image.find(lambda block: field(block, "level") == 1 and field(block, "owner") != field(old, "owner")
                          and any(entry[3] == bytenr for _, entry in items(block)))
     for where in image.copies(root):
@@ -171,10 +171,10 @@ def stale_copy(device):
 
 
 def utimes_of_another(device):
-    """Send a directory that has left one whose inode number was given away, and wait for its new parent to be renamed."""
+    """Send a directory that leaves a parent whose inode number is reused. Its move must wait for the rename of its new parent."""
     top = make(device)
     guest.run("btrfs", "subvolume", "create", top / "files")
-    # In the order of their inode numbers; the last number is the one that is given away.
+    # The order of the inode numbers is that of the names. The number of `last` will be reused.
     for name in ("moved", "parent", "last"):
         (top / "files" / name).mkdir()
     (top / "files/moved").rename(top / "files/last/moved")
@@ -193,7 +193,7 @@ def utimes_of_another(device):
 
 
 def lost_mkfile(device):
-    """Send a file while one allocation fails, each in turn; this needs a kernel with fault injection."""
+    """Send a file once for each of its allocations, and let that one fail. This needs a kernel with fault injection."""
     top = make(device)
     guest.run("btrfs", "subvolume", "create", top / "files")
     (top / "files/file").touch()
@@ -219,7 +219,7 @@ def lost_mkfile(device):
 
 
 def stale_shared(device):
-    """Map a file that two snapshots share while both are dropped, one after the other in one transaction."""
+    """Map a file while the two snapshots that share it are dropped, one after the other in one transaction."""
     top = make(device)
     guest.run("btrfs", "subvolume", "create", top / "files")
     with open(top / "files/file", "wb") as file:
@@ -233,7 +233,7 @@ def stale_shared(device):
 
     def drop(snapshot):
         guest.run("btrfs", "subvolume", "delete", snapshot)
-        # The cleaner waits for a commit, or for an inode to put: one that is deleted while it is written.
+        # Wake the cleaner without a commit: it also runs when an inode is put that was deleted during writeback.
         while guest.run("btrfs", "subvolume", "list", "-d", top):
             with open(top / "other", "wb") as file:
                 file.write(bytes(1 << 20))
@@ -247,7 +247,7 @@ def stale_shared(device):
 
 
 def start_child(is_odd, job):
-    """Start a process whose number is odd or not: which of two mirrors it reads from."""
+    """Run `job` in a process with an odd or even pid, and return the pid. The parity of the pid selects the mirror of its reads."""
     while True:
         child = os.fork()
         if not child:
@@ -260,13 +260,13 @@ def start_child(is_odd, job):
 
 
 def moved_while_read(device):
-    """Read a file without checksums, and send a snapshot, from a slow mirror while a balance moves them and the space is used again."""
+    """Read a file without checksums and send a snapshot, both from a slow mirror, while a balance moves them and the space is reused."""
     half = int(guest.sysfs(device, "size")) // 2
 
     def delay_reads(milliseconds, verb="reload"):
         guest.run("dmsetup", verb, "slow", "--noudevsync", "--table",
                   f"0 {half} delay {device} {half} {milliseconds} {device} {half} 0")
-        # Ends what is delayed so far.
+        # Suspending the target completes the delayed reads.
         guest.run("dmsetup", "suspend", "--noudevsync", "--nolockfs", "slow")
         guest.run("dmsetup", "resume", "--noudevsync", "slow")
 
@@ -303,7 +303,7 @@ def moved_while_read(device):
     is_odd = seconds(True) > 0.4
     delay_reads(600_000)
     readers = [start_child(is_odd, job) for job in (read, send)]
-    # Their reads come before those of the balance.
+    # Wait until the reads of both readers are queued, before the balance starts.
     while int(guest.run("dmsetup", "status", "slow").split()[3]) < len(readers):
         time.sleep(0.1)
     os.waitpid(start_child(not is_odd, lambda: os.execlp("btrfs", "btrfs", "-q", "balance", "start", "-d", top)), 0)
