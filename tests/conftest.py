@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the tests share: where things are, and a way to run our own scripts."""
+"""Helpers of all tests: paths, and functions that run our scripts."""
 
 import functools
 import os
@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 from common import BUILD, SRC
 
-# Where tests leave what they make; others may run in another process.
+# Directory for the files of the tests. Each pytest worker has its own.
 WORK = BUILD / "tests" / os.environ.get("PYTEST_XDIST_WORKER", "")
 
 
@@ -21,13 +21,13 @@ def pytest_configure(config):
 
 
 def output_of(*command, **kwargs):
-    """The output of a command; fails the test with all that it said if it fails."""
+    """Run a command and return its output. If it fails, fail the test with the end of its output and errors."""
     with subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           stdin=subprocess.DEVNULL, **kwargs) as process:
         try:
             said, complaint = process.communicate()
         except BaseException:
-            # A test that takes too long: scripts/vm ends its guest first.
+            # On a timeout of the test, let scripts/vm end its guest.
             process.terminate()
             raise
     if process.returncode:
@@ -43,5 +43,5 @@ def tree():
 
 @functools.cache
 def build(flavour):
-    """Build a flavour, unless this run has; return the path of the result."""
+    """Build a flavour once in a run of pytest; return the path of the result."""
     return Path(output_of(SRC / "scripts/build", flavour).strip())

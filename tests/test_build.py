@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the configuration options make of the object code, and btrfs as a module."""
+"""Object code with and without the option, the build after each patch, and btrfs as a module."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from test_style import mailed
 
 
 def code(objects):
-    """The code and the data of each object file; they are built with all line numbers 0."""
+    """Return the code and the data of each object file. The objects are built with __LINE__ 0."""
     found = {}
     for file in sorted(objects.glob("*.o")):
         code = output_of("llvm-objdump", "-dr", "--no-show-raw-insn", "--no-leading-addr", file)
@@ -33,7 +33,7 @@ def test_without_the_option_the_object_code_is_that_of_the_patches_in_c():
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_each_patch_builds(tmp_path):
-    """btrfs without warnings after each patch of the three series, the last of which has the option for Rust."""
+    """btrfs builds without warnings after each patch of the three series. The last patch adds the option for Rust."""
     output_of(SRC / "scripts/tree", "series")
     upstream, tree, out = output_of(SRC / "scripts/tree", "fetch").strip(), BUILD / "series-tree", BUILD / "series-objects"
     output_of("rsync", "-a", "--delete", f"{upstream}/", f"{tree}/")
@@ -51,7 +51,7 @@ def test_each_patch_builds(tmp_path):
 
 
 def test_the_replaced_c_is_not_built():
-    # With Rust, they are inline functions, and so short that the compiler has no copy of them.
+    # With Rust, these are short inline functions, which the compiler does not emit.
     replaced = re.compile(r" [tT] (btrfs_select_search|btrfs_share_cache_lookup|btrfs_send_utimes_add|btrfs_lru_cache_store)$", re.M)
     assert len(replaced.findall(output_of("nm", build("um-c")))) == 4
     assert replaced.findall(output_of("nm", build("um-rust"))) == []
@@ -59,7 +59,7 @@ def test_the_replaced_c_is_not_built():
 
 @pytest.mark.timeout(1800)
 def test_module_loads_and_sends():
-    """btrfs as a module, on x86_64: load it, run its KUnit suites, send, unload, load again."""
+    """On x86_64: load btrfs as a module, run its KUnit suites, send, unload, and do so again."""
     build("x86_64-module")
     said = output_of(SRC / "scripts/vm", "x86_64-module", "--", SRC / "tests/guest_module.sh", BUILD / "x86_64-module/modules")
     assert re.search(r"sent \d{4,} bytes", said)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The same jobs in kernels that look for errors in memory and locking, and with faults injected; all of it with `make check-debug`.
+"""The same jobs in kernels with KASAN, kmemleak and lockdep, and with injected faults. `make check-debug` runs all of them.
 
-Any warning, KASAN or lockdep report fails a test, and so does what kmemleak finds.
+A warning, or a report of KASAN, lockdep or kmemleak, fails a test.
 """
 
 import json
@@ -15,7 +15,7 @@ from test_kernels import FAULTS, LIMITS, READING, UPSTREAM, blank, compare_broke
 
 STRESS = SRC / "tests/guest_stress.py"
 KIB, MIB = 1 << 10, 1 << 20
-# What a send that stands still has of the file that it is at, beside what is ahead of it.
+# Maximum data in the page cache of the file that a stalled send is reading. It does not count as readahead.
 AT_HAND = 128 * KIB
 
 pytestmark = pytest.mark.timeout(5400)
@@ -23,7 +23,7 @@ long = pytest.mark.long
 
 
 def debug_vm(flavour, *command, disk, expect=None, mem="3G"):
-    """Run a command, mostly a job of a guest script, in a kernel; DEVICE stands for its disk."""
+    """Run a command in a kernel, usually a job of a guest script. The argument DEVICE is replaced by the path of the disk."""
     build(flavour)
     options = [f"--expect={expect}"] if expect else []
     device = "/dev/ubdb" if flavour.startswith("um-") else "/dev/vda"
@@ -33,7 +33,7 @@ def debug_vm(flavour, *command, disk, expect=None, mem="3G"):
 
 @pytest.fixture
 def copy():
-    """A copy of the image that all kernels read."""
+    """Yield a copy of the image that all kernels read."""
     disk = WORK / "copy-debug"
     output_of("cp", "--sparse=always", "--reflink=auto", image(16384), disk)
     yield disk
@@ -82,18 +82,18 @@ def test_sends_read_ahead_what_read_ahead_kb_says(copy):
     samples = {(sample["rotational"], sample["kib"]): sample for sample in found}
     for rotational in (0, 1):
         assert samples[rotational, 0]["blocks"] == 0 and samples[rotational, 0]["data"] < AT_HAND
-        # With 3 GiB of memory, 1/100 of it is the limit.
+        # The limit is 1/100 of the memory: 30 MiB of 3 GiB.
         for kib, window in ((128, 8 * MIB if rotational else 128 * KIB), (4096, 30 * MIB if rotational else 4 * MIB)):
             assert min(window, 7 * MIB) < samples[rotational, kib]["data"] < window + AT_HAND
             assert samples[rotational, kib]["blocks"] > 150
-    # Two batches of half the window, and as many leaves that say who has an extent, and what its checksums are.
+    # At most two batches of half the window, and the same number of leaves of the extent tree and the checksum tree.
     assert samples[0, 128]["unused"] <= 2 * 128 // 16 + 1 and samples[0, 4096]["unused"] > 100
 
 
 def test_sends_of_a_filesystem_share_a_limit(copy):
     found = json.loads(debug_vm("um-debug", LIMITS, "crowd", "DEVICE", disk=copy))
     print(found)
-    # A send holds no more than 255 inodes.
+    # One send does not fill its window with these small files, since it holds at most 255 inodes.
     assert found["one"] > 7 * MIB
     assert found["all"] < 31 * MIB + 20 * AT_HAND
 
@@ -111,13 +111,13 @@ def test_tracepoints_say_what_is_counted(copy):
     for kind in ("tree", "data"):
         for event, name in (("submit", "submitted"), ("wait", "waited"), ("waste", "wasted")):
             assert traced[f"{kind}_{event}"] == counted[f"{kind}_{name}_kb"] > 0, (kind, event)
-        # The leaves that say who has an extent, and what its checksums are, are in no batch.
+        # Leaves of the extent tree and the checksum tree are counted, but are in no batch, and so have no plan event.
         assert 0 < traced[f"{kind}_plan"] <= counted[f"{kind}_planned_kb"]
 
 
 @long
 def test_data_is_read_ahead_in_large_folios(copy):
-    # There are none on UML.
+    # Not on UML, which has no large folios.
     assert "pages of data" in debug_vm("x86_64-debug", READING, "large_folios", "DEVICE", disk=copy)
 
 
@@ -126,7 +126,7 @@ def test_data_is_read_ahead_in_large_folios(copy):
     pytest.param("um-debug", 2000, "one allocation", "ENOMEM", marks=long),
     pytest.param("x86_64-debug", 60, "fail_function", "EIO", marks=long)])
 def test_faults_give_an_error_or_the_same(copy, flavour, turns, fault, error):
-    # Upstream says so when an inode cannot be read for want of memory, and UML when a page fault fails; vmalloc() shows where.
+    # Expected messages: upstream fails to read an inode for lack of memory, UML fails in a page fault, vmalloc() prints a call trace.
     said = debug_vm(flavour, FAULTS, "faults", "DEVICE", str(turns), disk=copy, expect=r"-ENOMEM|-12\b|BTRFS (error|critical)|Call Trace")
     print(said)
     counts = {tuple(outcome.split(": ")): count for outcome, count in json.loads(said.splitlines()[0]).items()}
@@ -150,7 +150,7 @@ def test_results_stay_the_same_during_balances_and_snapshots(flavour, seconds, m
     disk = blank("stress")
     said = debug_vm(flavour, STRESS, "stress", "DEVICE", str(seconds), disk=disk, mem=mem)
     print(said)
-    # So little memory that pages are reclaimed all the time.
+    # 144M is so little memory that the kernel reclaims pages all the time.
     assert mem != "144M" or int(re.search(r"(\d+) pages reclaimed", said)[1]) > 10_000
     disk.unlink()
 
@@ -158,7 +158,7 @@ def test_results_stay_the_same_during_balances_and_snapshots(flavour, seconds, m
 @long
 @pytest.mark.parametrize("flavour, numbers", [("um-rust", range(150, 4000)), ("um-verify", range(4000, 5000))])
 def test_broken_images_give_the_same(flavour, numbers):
-    # Not with CONFIG_BTRFS_DEBUG, whose assertions take what is on disk to be right.
+    # Without CONFIG_BTRFS_DEBUG: its assertions fail on broken metadata.
     compare_broken(numbers, flavour)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A host that lacks what scripts/env needs: root has it installed, an ordinary user is told what to type."""
+"""scripts/env on a host that lacks packages: it installs them as root, and prints the command for an ordinary user."""
 
 import fcntl
 import os
@@ -12,15 +12,15 @@ import pytest
 
 from conftest import SRC, WORK, output_of
 
-# What scripts/env runs on a host, but for df, apt-get and what that installs.
+# Programs that scripts/env runs on a host, except df, apt-get and the programs that apt-get installs.
 TOOLS = ("awk", "bash", "cat", "chmod", "cut", "dirname", "flock", "grep", "id", "ls", "mkdir", "mv", "paste", "rm", "sh", "sha256sum",
          "tail", "tar", "touch")
-# Notes what it is asked for, and installs commands that fail.
+# A fake apt-get. It logs its arguments, and installs commands that fail.
 APT_GET = """#!/usr/bin/bash
 echo "$*" >>/host/apt-get.log
 [ "$1" = update ] || for command in bwrap mmdebstrap; do echo exit 1 >/host/bin/$command; chmod +x /host/bin/$command; done
 """
-# The free space of the host is not that of the machine that runs the tests.
+# A fake df, so that the free space does not depend on the machine that runs the tests.
 DF = """#!/usr/bin/bash
 echo Avail
 cat /host/megabytes
@@ -31,7 +31,7 @@ INSTALL = "install --yes --no-install-recommends bubblewrap mmdebstrap"
 
 @pytest.fixture
 def host():
-    """A directory that is /host in what `on` runs; the commands in its bin are all that there are."""
+    """Yield a directory with a fake host for on(). It is /host there, and its bin has all commands of the host."""
     directory = WORK / "host"
     shutil.rmtree(directory, ignore_errors=True)
     (directory / "bin").mkdir(parents=True)
@@ -47,7 +47,7 @@ def host():
 
 
 def on(host, user, command="true", suite="trixie"):
-    """The command that runs scripts/env on that host as `user`."""
+    """Return the command that runs scripts/env on the fake host as `user`."""
     system = [part for name in ("bin", "lib", "lib64") for part in ("--symlink", f"usr/{name}", f"/{name}")]
     subids = [part for name in ("subuid", "subgid") for part in ("--ro-bind", host / "subids", f"/etc/{name}")]
     return ["bwrap", "--die-with-parent", "--unshare-user", "--uid", str(user), "--gid", str(user), "--clearenv", "--setenv", "PATH", "/host/bin",
@@ -56,7 +56,7 @@ def on(host, user, command="true", suite="trixie"):
 
 
 def fails(command):
-    """The lines that a command prints as it fails."""
+    """Run a command that must fail with status 1 and no output; return the lines of its errors."""
     result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert result.returncode == 1 and result.stdout == ""
     return result.stderr.splitlines()
@@ -126,7 +126,7 @@ def test_roots_of_older_packages_are_removed_unless_in_use(host):
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif(Path("/proc/self/uid_map").read_text().split() != ["0", "0", "4294967295"], reason="needs root: makes a Debian with apt")
 def test_a_bare_debian():
-    """Debian 13 with make and nothing else that is not in each: `make` has the root made, and a shell in it."""
+    """On a minimal Debian 13 plus make, `make shell` makes the toolchain root and starts a shell in it."""
     bare = WORK / "bare"
     shutil.rmtree(bare, ignore_errors=True)
     output_of("mmdebstrap", "--mode=root", "--variant=minbase", "--include=make", "trixie", bare)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Upstream's kernel, that with the patches in C alone, the Rust and the VERIFY kernel do the same on the same image."""
+"""Four kernels give the same results on the same image: upstream, with the patches in C alone, Rust, and VERIFY."""
 
 import functools
 import itertools
@@ -23,14 +23,14 @@ NODESIZES = (4096, 16384, 65536)
 
 
 def vm(flavour, *command, disks, mem="2G", options=()):
-    """Run a command, mostly a job of a guest script, in a kernel."""
+    """Run a command in a kernel, usually a job of a guest script; return its output."""
     build(flavour)
     options = [*options, *(part for disk in disks for part in ("--disk", disk))]
     return output_of(SRC / "scripts/vm", "--mem", mem, *options, flavour, "--", *command)
 
 
 def blank(name, size=4 << 30):
-    """A new, empty disk image."""
+    """Create an empty disk image; return its path."""
     WORK.mkdir(parents=True, exist_ok=True)
     image = WORK / name
     image.unlink(missing_ok=True)
@@ -41,7 +41,7 @@ def blank(name, size=4 << 30):
 
 @functools.cache
 def image(nodesize):
-    """The image that all kernels read, made by upstream's kernel."""
+    """Make the image that all kernels read, with upstream's kernel; return its path."""
     disk = blank(f"image-{nodesize}")
     vm("um-upstream", IMAGES, "make", "/dev/ubdb", nodesize, disks=[disk])
     return disk
@@ -49,7 +49,7 @@ def image(nodesize):
 
 @functools.cache
 def result(flavour, job, nodesize):
-    """What a job of guest_reading.py finds in a kernel, on a copy of the image."""
+    """Run a job of guest_reading.py in a kernel on a copy of the image; return its result."""
     disk, output = WORK / f"copy-{flavour}", WORK / f"{flavour}-{job}-{nodesize}.json"
     output_of("cp", "--sparse=always", "--reflink=auto", image(nodesize), disk)
     environment = []
@@ -63,7 +63,7 @@ def result(flavour, job, nodesize):
 
 
 def streams(nodesize):
-    """Where the streams of upstream's kernel are kept."""
+    """Return the directory with the streams of upstream's kernel."""
     return WORK / f"streams-{nodesize}"
 
 
@@ -79,7 +79,7 @@ def test_streams_are_equal(nodesize, flavour):
 @pytest.mark.parametrize("nodesize", NODESIZES)
 def test_sends_leave_the_same_in_the_page_cache(nodesize, flavour):
     expected = result("um-upstream", "read", nodesize)["cached"]
-    # Files that had been read before are still there, and the others are not.
+    # Files that were read before the send stay in the cache, and other files do not.
     assert 100 < sum(pages > 0 for pages in expected.values()) < len(expected) / 2
     assert result(flavour, "read", nodesize)["cached"] == expected
 
@@ -89,9 +89,9 @@ def test_sends_leave_the_same_in_the_page_cache(nodesize, flavour):
 def test_fiemaps_are_equal(nodesize, flavour):
     expected = result("um-upstream", "read", nodesize)["fiemap"]
     flags = [extent[3] for extents in expected.values() for extent in extents]
-    # Shared, not shared, compressed, inline and unwritten ones, or the image does not test much.
+    # The image has shared, not shared, compressed, inline and unwritten extents.
     assert len(flags) > 20_000 and len(set(flags)) > 8
-    # The halves of this one: new and old extents of this subvolume only, and extents below shared nodes.
+    # The first half of this file has new and old extents of this subvolume only, the second half has extents below shared nodes.
     shared = [bool(flags & FIEMAP_EXTENT_SHARED) for _, _, _, flags in expected["deep/file"]]
     assert shared == [False] * 8000 + [True] * 8000
     copied = expected["copied/file"]
@@ -105,11 +105,11 @@ def test_fiemaps_are_equal_while_snapshots_come_and_go(nodesize, flavour):
     expected, found = result("um-upstream", "churn", nodesize), result(flavour, "churn", nodesize)
     assert len({json.dumps(extents) for extents in expected["fiemap"].values()}) > 10
     assert found["fiemap"] == expected["fiemap"]
-    # Not shared, then shared by a new snapshot, and not shared when all of them are gone: all in one call.
+    # In one call: extents are not shared, then shared with a new snapshot, then not shared after all snapshots are deleted.
     shared = [bool(flags & FIEMAP_EXTENT_SHARED) for *_, flags in expected["changed"]]
     assert [is_shared for is_shared, _ in itertools.groupby(shared)] == [False, True, False]
     assert found["changed"] == expected["changed"]
-    # Upstream's 258th extent is as it was before the snapshot.
+    # The snapshot is made after 256 extents. Upstream reports extent 258 as before the snapshot: do not compare with upstream.
     shared = [bool(flags & FIEMAP_EXTENT_SHARED) for *_, flags in found["changed in between"]]
     assert shared == [False] * 256 + [True] * 104
 
@@ -146,14 +146,14 @@ def test_readahead_can_be_switched():
         settings, counted = send["settings"], send["counted"]
         name = "small1-None-v2" if send["options"] else "small1-None"
         assert send["sha256"] == result("um-upstream", "read", 16384)["sends"][name][0], settings
-        # Of the small files' data, all but what credit, and at first the window, does not let it plan.
+        # Send uses most of the data of the small files from readahead. Credit, and at first the window, limit the plan.
         for kind, least in (("tree", 400), ("data", 10_000)):
             planned, submitted, used, wasted = (counted[f"{kind}_{what}_kb"] for what in ("planned", "submitted", "used", "wasted"))
             assert used + wasted <= submitted <= planned
             assert planned == 0 if settings.get(f"{kind}_enable") == "0" else used > least, settings
         assert counted["share_cache_hits"] == counted["share_cache_misses"] == 0
         if "ahead" in send:
-            # What is ahead of a send that stands still; a range may go beyond the bound.
+            # Readahead of a stalled send. The last range may exceed the bound.
             data, tree = send["ahead"]["data"], send["ahead"]["tree"]
             if "window_kb" in settings:
                 assert 0 < data < 256 + 128 and tree <= 256
@@ -169,7 +169,7 @@ def test_readahead_is_counted():
         assert all(counted[f"{kind}_used_kb"] + counted[f"{kind}_wasted_kb"] <= counted[f"{kind}_submitted_kb"] for counted in found.values())
         assert 0 < slow[f"{kind}_waited_kb"] <= slow[f"{kind}_used_kb"]
         assert slow[f"{kind}_wasted_kb"] == 0 or kind == "data" and slow["data_wasted_kb"] < slow["data_used_kb"] / 50
-    # All that was ahead of it.
+    # A killed send wastes all of its readahead.
     assert killed["data_wasted_kb"] > 1024 and killed["tree_wasted_kb"] > 0
     assert all(killed[f"{kind}_submitted_kb"] == killed[f"{kind}_used_kb"] + killed[f"{kind}_wasted_kb"] for kind in ("tree", "data"))
     assert fiemap["tree_used_kb"] > 1000 and fiemap["data_planned_kb"] == 0
@@ -193,7 +193,7 @@ def test_verify_compared_much_and_saw_no_difference():
         if kind == "compared":
             assert number > 1000, what
         elif (what, kind) == ("reada_search", "skipped"):
-            # A block may come into memory between what the two are asked.
+            # A block may be read into memory between the calls of C and Rust.
             assert number < counts[what, "compared"] / 10_000, what
         else:
             assert number == 0, (what, kind)
@@ -202,18 +202,18 @@ def test_verify_compared_much_and_saw_no_difference():
 
 @functools.cache
 def image_to_break():
-    """The filesystem that guest_broken.py breaks, made by the C kernel."""
+    """Make the filesystem that guest_broken.py breaks, with upstream's kernel; return its path."""
     disk = blank("image-broken", 160 << 20)
     vm("um-upstream", BROKEN, "make", "/dev/ubdb", disks=[disk])
     return disk
 
 
 def broken(flavour, numbers):
-    """What comes of broken images in a kernel: by number, what was broken, the results, and what the kernel said of itself."""
+    """Run all jobs on broken images in a kernel; return {number of the image: (damage, results, warnings of the kernel)}."""
     disk, output = WORK / "copy-broken", WORK / f"{flavour}-broken.json"
     output_of("cp", "--sparse=always", "--reflink=auto", image_to_break(), disk)
     output.unlink(missing_ok=True)
-    # Which warnings there were is in the output.
+    # Expect warnings: the output file lists them for each image.
     vm(flavour, BROKEN, "run", "/dev/ubdb", numbers.start, numbers.stop, output, disks=[disk],
        options=["--timeout", 3000, "--expect", "BTRFS (critical|error)|WARNING:|Call Trace"])
     disk.unlink()
@@ -222,12 +222,12 @@ def broken(flavour, numbers):
 
 
 def are_alike(what, found, expected):
-    """Whether a kernel says of a broken image what the C kernel says.
+    """Return whether the results of a kernel for a broken image match those of upstream's kernel.
 
-    Whether a bad pointer gives EIO or EUCLEAN depends on what is in memory. The owner of a block is not looked at when it is read
-    ahead. A wrong generation in a pointer is not seen by the C kernel if the block is in memory, and that a leaf has no items is
-    only seen if it is (Documentation/upstream/unverified-wait.md). What is read of a compressed extent whose length none can have
-    depends on where pages are in memory, and what was in them.
+    A bad pointer gives EIO or EUCLEAN, depending on the blocks in memory. Readahead does not check the owner of a block. Upstream's
+    kernel does not notice a wrong generation in a pointer if the block is in memory, and notices a leaf without items only if the leaf
+    is in memory (Documentation/upstream/unverified-wait.md). Reads of a compressed extent with an impossible length depend on the
+    addresses and the old content of pages.
     """
     errors = {"EIO", "EUCLEAN"} | ({"as before"} if what.startswith("owner") else set())
 
@@ -241,10 +241,10 @@ def are_alike(what, found, expected):
 
 
 def compare_broken(numbers, *flavours):
-    """Check that kernels say of broken images what the C kernel does."""
+    """Check that the results of kernels for broken images match those of upstream's kernel."""
     expected = broken("um-upstream", numbers)
     assert list(expected) == list(numbers)
-    # Most are noticed, and most of those by only some of the jobs.
+    # Most images give errors, most of them only in some of the jobs.
     assert len({tuple(results) for _, results, _ in expected.values()}) > len(numbers) / 20
     for flavour in flavours:
         found = broken(flavour, numbers)
@@ -252,7 +252,7 @@ def compare_broken(numbers, *flavours):
         for number, (what, results, splats) in found.items():
             if are_alike(what, results, expected[number][1]) and set(splats) <= set(expected[number][2]):
                 continue
-            # The C kernel's may depend on what is just being read (Documentation/upstream/unverified-wait.md).
+            # Run upstream's kernel again: its result may depend on concurrent reads (Documentation/upstream/unverified-wait.md).
             again = [broken("um-upstream", range(number, number + 1))[number] for _ in range(8)]
             if not any(are_alike(what, results, other) and set(splats) <= set(said) for _, other, said in again):
                 pytest.fail(f"{flavour}, image {number}: {found[number]}\nC: {[expected[number], *again]}", pytrace=False)
@@ -274,7 +274,7 @@ def test_extents_of_what_is_no_file_are_left_alone(flavour):
 def test_damaged_data_is_counted_as_often(flavour):
     disk = blank("damaged", 300 << 20)
     said = vm(flavour, BROKEN, "data", "/dev/ubdb", disks=[disk], options=["--expect", "BTRFS (critical|error)"])
-    # Upstream reads into the page cache, and once more before it gives up. What is not used is not counted.
+    # Upstream reads into the page cache, and reads once more before it gives up. Errors in unused readahead are not counted.
     assert said.splitlines() == ["plain: EIO, 2 counted", "compressed: EIO, 2 counted", "compressed, as it is: EIO, 1 counted",
                                  "twice, as it is: EIO, 1 counted"]
     disk.unlink()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The KUnit suites pass, all of them, run by the kernel's own kunit.py; and clippy has nothing to say."""
+"""All KUnit suites pass under the kunit.py of the kernel, and clippy has no warnings."""
 
 import json
 import re
@@ -10,13 +10,13 @@ from common import SPLAT, kunit, locked, make_environment
 from conftest import BUILD, SRC, output_of
 
 RUST = SRC / "fs/btrfs/rust"
-# With which configuration fragments and options, and in which object directory. UML's is built with clippy in place
-# of rustc, which makes the same code; x86_64's is that of its other kernel, since it takes long to build.
+# {architecture: (configuration fragment, options, object directory)}. On UML, clippy compiles in place of rustc, with the same code. The
+# x86_64 kernel takes long to build: share the object directory of scripts/build.
 ARCHITECTURES = {"um": ("um.config", ["--make_options=CLIPPY=1"], "{}-kunit"), "x86_64": ("x86_64.config", [], "{}-x86_64")}
 
 
 def written():
-    """The tests in the source, as {suite: names}."""
+    """Return the tests in the source as {suite: names}."""
     suites = {}
     for file in RUST.rglob("*.rs"):
         text = file.read_text()
@@ -26,18 +26,18 @@ def written():
 
 
 def run(tree, arch, objects, fragments, *options):
-    """What kunit.py says, and the tests that have passed, as {suite: names}."""
+    """Run all suites of btrfs. Return the output of kunit.py, and the tests that passed as {suite: names}."""
     objects = BUILD / objects.format(tree.name)
     objects.mkdir(exist_ok=True)
     results = objects / "kunit.json"
-    # As scripts/build, which has the same directory for its kernels, holds it.
+    # Take the lock of scripts/build, which may use the same object directory.
     with locked(objects / "lock"):
         results.unlink(missing_ok=True)
-        # Clippy speaks only when it compiles.
+        # Force a compilation: clippy prints its warnings only then.
         (objects / "fs/btrfs/rust/btrfs_rust.o").unlink(missing_ok=True)
         said = output_of(*kunit(tree, arch, objects, fragments, *options, "--timeout=600", f"--json={results}", "btrfs_*"),
                          cwd=tree, env=make_environment())
-        # Of tests that pass, kunit.py does not show what the kernel said.
+        # Check the log of the kernel: kunit.py does not show the messages of tests that pass.
         assert [line for line in (objects / "test.log").read_text(errors="replace").splitlines() if SPLAT.search(line)] == []
     return said, {suite["name"]: {test["name"] for test in suite["test_cases"] if test["status"] == "PASS"}
                   for suite in json.loads(results.read_text())["sub_groups"]}
@@ -48,7 +48,7 @@ def run(tree, arch, objects, fragments, *options):
 def test_all_kunit_tests_pass(tree, arch):
     fragment, options, objects = ARCHITECTURES[arch]
     said, passed = run(tree, arch, objects, [fragment], *options)
-    # How rustc and clippy name the place of whatever they have to say.
+    # A line with "-->" is the location of a warning of rustc or clippy.
     assert re.findall(r"--> .*fs/btrfs/rust/.*", said) == []
     assert set(written()) == {"btrfs_reada", "btrfs_data_reada", "btrfs_leaf_reada", "btrfs_share_cache", "btrfs_send_utimes",
                               "btrfs_lru", "btrfs_window", "btrfs_tree", "btrfs_credit"}

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Other architectures, compilers and kernels: KUnit passes, and a kernel sends and maps what the C kernel on UML does.
+"""Other architectures, compilers and kernels: KUnit passes, and sends and fiemaps give the results of upstream's kernel on UML.
 
-`make matrix` runs all of it, in two toolchain roots, and then this file itself, which prints the table.
+`make matrix` runs these tests in two toolchain roots. Then it runs this file as a program, which prints the table.
 """
 
 import functools
@@ -25,21 +25,21 @@ IMAGE, EXPECTED = MATRIX / "image", MATRIX / "expected.json"
 
 @dataclass(frozen=True)
 class Kernel:
-    """What to build with the compilers of which suite of Debian."""
-    # kunit.py's, and in scripts/vm the begin of the name.
+    """A kernel of the matrix: its architecture and configuration, and the suite of Debian with its compilers."""
+    # Architecture in kunit.py, and first part of the name in scripts/vm.
     arch: str
     fragments: tuple
     suite: str = "trixie"
-    # The newest, or KDIR's.
+    # Version of Linux; "" is the version of KDIR, or the newest.
     version: str = ""
     compiler: str = "clang"
     in_check: bool = False
-    # The C kernel to compare with, if not the one on UML; a flavour of scripts/build.
+    # Flavour of scripts/build with the C kernel to compare with, if not the one on UML.
     reference: str = ""
 
 
 KERNELS = {
-    # Both in one, as more does not fit into `make check`.
+    # Linux 7.2 and gcc in one kernel, to save time in `make check`.
     "um-7.2-gcc": Kernel("um", ("um.config",), version="7.2", compiler="gcc", in_check=True),
     "x86_64-gcc": Kernel("x86_64", ("x86_64.config",), compiler="gcc"),
     "arm64-64k": Kernel("arm64", ("qemu.config", "arm64.config"), reference="arm64-64k-c"),
@@ -50,14 +50,14 @@ HERE = [pytest.param(name, marks=() if kernel.in_check else pytest.mark.long) fo
 
 
 def note(name, **what):
-    """Remember for the table what is known of a kernel."""
+    """Save columns of the table for a kernel."""
     file = MATRIX / f"{name}.json"
     known = json.loads(file.read_text()) if file.exists() else {}
     file.write_text(json.dumps(known | what))
 
 
 def configured(name):
-    """The columns of the table that the kernel's configuration has."""
+    """Return the columns of the table that come from the configuration of a kernel."""
     objects = MATRIX / name
     config = dict(re.findall(r'^CONFIG_(\w+)="?(.*?)"?$', (objects / ".config").read_text(), re.M))
     return {"kernel": (objects / "include/config/kernel.release").read_text().strip(), "arch": KERNELS[name].arch,
@@ -68,7 +68,10 @@ def configured(name):
 
 @functools.cache
 def expected():
-    """What the C kernel reads from the image; both made in the root of Debian 13 for all kernels."""
+    """Return the results of upstream's kernel on UML for the image.
+
+    The root of Debian 13 makes the image and the results. The other root uses them, too.
+    """
     if SUITE == "trixie":
         import test_kernels
         found = test_kernels.result("um-upstream", "read", 16384)
@@ -78,7 +81,7 @@ def expected():
 
 
 def read(flavour):
-    """What a kernel reads from the image, and how long that took."""
+    """Send and map the image in a kernel; return the results and the time in seconds."""
     output = MATRIX / f"{Path(flavour).name}-read.json"
     output.unlink(missing_ok=True)
     device = "/dev/ubdb" if Path(flavour).name.startswith("um-") else "/dev/vda"
@@ -88,7 +91,7 @@ def read(flavour):
 
 
 def prepared(name):
-    """The patched tree of a kernel. Skips the test if the archive has its version no more."""
+    """Return the patched tree of a kernel. Skip the test if the version is no longer in the archive."""
     version = KERNELS[name].version
     result = subprocess.run([SRC / "scripts/tree", "prepare", *filter(None, [version])], stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if version and "Unable to locate package" in result.stderr:
@@ -126,7 +129,7 @@ def test_identity(name):
     assert found["kernel"] == (MATRIX / name / "include/config/kernel.release").read_text().strip()
     assert found["fiemap"] == want["fiemap"]
     if KERNELS[name].reference:
-        # Where pages are larger, upstream reads more at a time for what it sends by protocol 2, and so sends longer pieces.
+        # Upstream's commands of protocol 2 are longer with larger pages, since it reads more data at a time.
         build(KERNELS[name].reference)
         reference, _ = read(KERNELS[name].reference)
         assert {name: sent for name, sent in reference["sends"].items() if "v2" not in name}.items() <= want["sends"].items()
@@ -138,7 +141,7 @@ def test_identity(name):
 
 
 def main():
-    """Print what is known, and forget it; fails if not every kernel has passed."""
+    """Print the table and delete its files. Exit with status 1 if a kernel failed or was not tested."""
     from rich.console import Console
     from rich.table import Table
     columns = ("kernel", "arch", "pages", "byte order", "compiler", "rustc", "build, s", "KUnit", "run, s", "identity", "read, s")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""scripts/measure on a live filesystem: what it prints and writes, what it refuses, and that it leaves the switches as they were."""
+"""scripts/measure on a mounted filesystem: its output, its samples, its refusals, and the switches after its end."""
 
 import json
 import re
@@ -53,7 +53,7 @@ def test_measure():
         samples = document["samples"]
         assert len(samples) == 4 * jobs * rounds
         assert all(set(sample) == set(sample_schema["required"]) == set(sample_schema["properties"]) for sample in samples)
-        # On, off, off, on; and only on is there something to count.
+        # The order is on, off, off, on. Only a send with readahead counts blocks.
         sends = [sample for sample in samples if "send" in sample["job"]]
         assert [sample["readahead"] for sample in sends] == [True, False, False, True] * rounds
         for sample in sends:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""btrfs.ko for a kernel of Debian 13 fits it, loads there and does what the kernel's own does; one that does not fit is refused."""
+"""btrfs.ko for a kernel of Debian 13 loads there and gives the results of the kernel's own. A module that does not fit is refused."""
 
 import functools
 import json
@@ -24,14 +24,17 @@ def headers():
 
 @functools.cache
 def built():
-    """The module for that kernel, and the release."""
+    """Build the module for the kernel of headers(); return its path and the release of the kernel."""
     output_of(SRC / "scripts/module")
     release = headers().name.removeprefix("linux-headers-")
     return BUILD / "module" / release / "btrfs.ko", release
 
 
 def stock(which, *command):
-    """What a command prints in the stock kernel with a module, after what btrfs said when it was loaded."""
+    """Run a command in the stock kernel with the module `which`. Return the load message of btrfs and the output of the command.
+
+    `which` is the path of a module, or "stock" for the kernel's own one.
+    """
     kernel = output_of(SRC / "scripts/tree", "kernel", built()[1]).strip()
     return output_of(SRC / "scripts/vm", "--read-only", "--timeout", 1500, "--disk", image(16384), kernel, "--",
                      SRC / "tests/guest_stock.sh", which, *command)
@@ -88,20 +91,20 @@ def test_what_does_not_fit_is_refused(tmp_path):
             call(*arguments)
         return str(error.value)
 
-    # Another release, and a symbol that is gone, or of another compiler.
+    # Another release; then a missing symbol, and a symbol of another compiler.
     script.check(file, headers(), source, release)
     assert "is for" in message(script.check, file, headers(), source, "7.3.5+deb13-amd64")
     symbols = (headers() / "Module.symvers").read_text()
     for pattern, said in ((r".*\tsubmit_bio\t.*\n", ": submit_bio"), (r"(_RNv\w*Cs)\w{11}_(\w*)", "its Rust crates are others")):
         (tmp_path / "Module.symvers").write_text(re.sub(pattern, r"\1Cs0123456789a_\2" if "Cs" in pattern else "", symbols))
         assert said in message(script.check_symbols, file, tmp_path)
-    # A structure of the kernel's that is larger here.
+    # A structure of the kernel that is larger in the module.
     code = tmp_path / "inode.c"
     code.write_text("struct btrfs_fs_info { int a; } a; struct inode { char a[4096]; } b;")
     output_of("gcc", "-g", "-c", "-o", tmp_path / "inode.o", code)
     output_of("pahole", "-J", "--btf_base", headers() / "vmlinux", tmp_path / "inode.o")
     assert "1 structures are not laid out as in the kernel: inode" in message(script.check_types, tmp_path / "inode.o", headers(), source)
-    # Kernels that it cannot be built for, or without the compilers.
+    # Kernels without Rust, with versioned symbols, of another compiler, and without sources.
     config = (headers() / ".config").read_text()
     for wrong, said in ((config.replace("CONFIG_RUST=y", "# CONFIG_RUST is not set"), "no Rust support"),
                         (config.replace("# CONFIG_MODVERSIONS is not set", "CONFIG_MODVERSIONS=y"), "versioned symbols"),
@@ -119,7 +122,7 @@ def test_releases_that_are_not_there_are_refused():
     assert re.search(r"module: |tree: the archive has no linux-headers-7.3.0\+deb13-amd64 \(any more\), the newest is of", said)
 
 
-# What a Debian whose root is on btrfs says at boot, before it ends.
+# First program of a Debian guest. It prints the type of the root filesystem and the load message of btrfs, and powers off.
 BOOT = """#!/bin/sh
 mount -t proc proc /proc
 echo "on $(sed -n 's/^[^ ]* [/] //p' /proc/mounts | cut -d ' ' -f 1): $(dmesg | grep -o 'Btrfs loaded.*')"
@@ -129,7 +132,7 @@ busybox poweroff -f
 
 @pytest.mark.parametrize("program, call", [("update-initramfs", "-u -k 2"), ("dracut", "--force /boot/initrd.img-2 2")])
 def test_packages_have_the_initramfs_made_anew(tmp_path, program, call):
-    """Of a kernel that has one; another is only installed, and a third is not."""
+    """Of three kernels, the first is installed, the second has an initramfs, too, and the third is not installed."""
     for file in ("usr/lib/modules/1/modules.builtin", "usr/lib/modules/2/modules.builtin", "boot/initrd.img-2"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()
@@ -146,14 +149,14 @@ SECURE_BOOT = module("module").SECURE_BOOT
 
 @pytest.fixture
 def debian():
-    """A Debian 13 with a kernel of the archive and an initramfs, in a directory."""
+    """Yield a directory with a Debian 13 that has a kernel of the archive and initramfs-tools."""
     release, root = built()[1], WORK / "debian"
     shutil.rmtree(root, ignore_errors=True)
     [line] = re.findall(r"^deb .*\b(?:trixie) main", Path("/etc/apt/sources.list").read_text(), re.M)
     output_of("mmdebstrap", "--mode=root", "--variant=minbase", "--aptopt=Acquire::Check-Valid-Until \"false\"",
               f"--include=btrfs-progs,busybox,initramfs-tools,lintian,linux-binary-{release},linux-modules-{release}",
               "trixie", root, line, line.replace("trixie", "trixie-backports"))
-    # The package linux-image is what puts it there.
+    # The package linux-image, which is not installed, would copy the kernel to /boot.
     shutil.copy2(root / f"usr/lib/modules/{release}/vmlinuz", root / f"boot/vmlinuz-{release}")
     (root / "boot.sh").write_text(BOOT)
     (root / "boot.sh").chmod(0o755)
@@ -162,7 +165,7 @@ def debian():
 
 
 def inside(root, command, *options):
-    """Run a command in a root, with more `options` of bwrap."""
+    """Run a shell command in the directory `root` by bwrap, with further `options`; return its output."""
     return output_of("bwrap", "--bind", root, "/", "--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys", "--perms", "1777",
                      "--tmpfs", "/tmp", "--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf", "--ro-bind", BUILD / "module", "/mnt",
                      "--setenv", "DEBIAN_FRONTEND", "noninteractive", "--cap-add", "ALL", *options, "sh", "-c", command)
@@ -173,7 +176,7 @@ def no_lintian_errors(root, package):
 
 
 def boot(root, release):
-    """Boot a root from a disk with btrfs, by its own initramfs; returns what it says."""
+    """Boot `root` from a btrfs disk with its own initramfs. Return the type of the root filesystem and the load message of btrfs."""
     disk = WORK / "debian.img"
     disk.unlink(missing_ok=True)
     with open(disk, "wb") as file:
@@ -190,7 +193,7 @@ def boot(root, release):
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_a_package_is_in_use_after_the_next_boot_until_it_is_removed(debian):
-    """Of a machine with its root on btrfs: in the initramfs, so that the root is mounted with it."""
+    """On a machine with the root on btrfs. The initramfs has the module, and mounts the root with it."""
     release = built()[1]
     package = f"/mnt/{release}/" + Path(output_of(SRC / "scripts/package", "modules", release).splitlines()[-1]).name
     assert no_lintian_errors(debian, package)
@@ -208,7 +211,7 @@ def test_a_package_is_in_use_after_the_next_boot_until_it_is_removed(debian):
     assert boot(debian, release) == stock
 
 
-# Where DKMS puts a module, and what it does if it is to build one again.
+# Path of a module of DKMS, and commands that make DKMS build it again.
 DKMS = "updates/dkms/btrfs.ko"
 AGAIN = "dkms remove --all btrfs-rust/{version} >/dev/null; dkms install btrfs-rust/{version} -k {release} 2>&1; echo ended with $?"
 
@@ -216,13 +219,13 @@ AGAIN = "dkms remove --all btrfs-rust/{version} >/dev/null; dkms install btrfs-r
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 def test_dkms_builds_the_module_for_the_kernels_that_it_can(debian):
-    """Of a machine with its root on btrfs; a kernel of another version keeps its own btrfs, and one that comes later gets ours."""
+    """With the root on btrfs. A kernel of another version keeps its own btrfs. A supported kernel that comes later gets ours."""
     release = built()[1]
     package = "/mnt/dkms/" + Path(output_of(SRC / "scripts/package", "dkms").splitlines()[-1]).name
     version = re.search(r"_(.*)_all", package)[1]
     assert no_lintian_errors(debian, package)
     install = "apt-get install --yes --no-install-recommends"
-    # From Debian 13 itself: Linux 6.12.
+    # The kernel of Debian 13 itself is Linux 6.12.
     inside(debian, f"apt-get update; {install} linux-image-amd64/trixie linux-headers-amd64/trixie linux-headers-{release}")
     other = next(path.name for path in (debian / "usr/lib/modules").iterdir() if path.name.startswith("6.12."))
     inside(debian, f"update-initramfs -c -k {release}")
@@ -230,7 +233,7 @@ def test_dkms_builds_the_module_for_the_kernels_that_it_can(debian):
     assert "rust" not in stock[1] + theirs[1]
 
     def in_use(kernel):
-        """The btrfs that modprobe takes for a kernel, whose own is where it was in any case."""
+        """Return the path of the btrfs that modprobe loads for a kernel. Check that the kernel's own module is still in its place."""
         assert (debian / f"usr/lib/modules/{kernel}/kernel/fs/btrfs/btrfs.ko.xz").exists()
         return inside(debian, f"modinfo -k {kernel} -n btrfs")
 
@@ -244,7 +247,7 @@ def test_dkms_builds_the_module_for_the_kernels_that_it_can(debian):
     assert DKMS in in_use(later), said
     assert f"rust={version}" in boot(debian, later)[1]
 
-    # A build that fails says why in its log, and leaves nothing else behind; one without its source is not begun.
+    # A failed build leaves only its logs, which have the reason. A build without linux-source does not start.
     again = AGAIN.format(version=version, release=release)
     inside(debian, "mv /usr/bin/bindgen /usr/bin/bindgen.away")
     said = inside(debian, again)
@@ -254,7 +257,7 @@ def test_dkms_builds_the_module_for_the_kernels_that_it_can(debian):
     assert DKMS not in in_use(release) and boot(debian, release) == stock
     inside(debian, "mv /usr/bin/bindgen.away /usr/bin/bindgen; dpkg --remove --force-depends linux-source-7.3")
     assert "ended with 77" in inside(debian, again)
-    # When it comes back, the trigger has the module built.
+    # When linux-source is installed again, the trigger builds the module.
     inside(debian, f"{install} linux-source-7.3")
     assert DKMS in in_use(release) and DKMS in in_use(later) and DKMS not in in_use(other)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Bad input gives one clear line and a non-zero exit, and a kernel that complains is noticed."""
+"""Bad input gives a one-line message and a non-zero exit status, and a warning of the kernel fails a run."""
 
 import fcntl
 import os
@@ -17,7 +17,7 @@ from conftest import BUILD, SRC, build, output_of
 
 
 def refused(*command, **environment):
-    """What a command that must fail says, which must be one line."""
+    """Run a command that must fail with a message of one line; return the message."""
     result = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                             stdin=subprocess.DEVNULL, env={**os.environ, **environment})
     assert result.returncode != 0 and result.stdout == ""
@@ -26,7 +26,7 @@ def refused(*command, **environment):
 
 
 def module(name):
-    """A script as a module."""
+    """Load a script as a module."""
     script = types.ModuleType(name)
     exec((SRC / "scripts" / name).read_text(), script.__dict__)
     return script
@@ -34,14 +34,14 @@ def module(name):
 
 @pytest.fixture
 def upstream(tmp_path):
-    """As much of a kernel tree as our files and patches need."""
+    """Return the part of a kernel tree that our files and patches need."""
     source = output_of(SRC / "scripts/tree", "fetch").strip()
     output_of("cp", "-r", "--parents", "Makefile", "Kbuild", "fs/btrfs", "include/trace/events/btrfs.h", tmp_path, cwd=source)
     return tmp_path
 
 
 def test_help_needs_nothing_but_python():
-    """With the standard library alone, and with no other program."""
+    """--help works with the standard library alone, and without other programs."""
     scripts = [file for file in (SRC / "scripts").rglob("*") if file.is_file() and file.read_bytes().startswith(b"#!/usr/bin/env python3\n")]
     assert {"build", "measure", "run", "compare", "report.py", "fiemap.py"} < {file.name for file in scripts}
     for script in scripts:
@@ -70,7 +70,7 @@ def test_a_tree_whose_code_differs_is_refused_and_left_alone(upstream):
 
 
 def test_what_was_not_finished_is_made_anew():
-    """An interrupted copy of the tree is not taken for the tree."""
+    """An interrupted copy of the tree is not used as the tree."""
     tree = module("tree")
     target = BUILD / "run-unfinished"
     shutil.rmtree(target, ignore_errors=True)
@@ -180,7 +180,7 @@ def test_a_kernel_warning_fails_the_run(flavour):
     assert said.returncode != 0 and "the kernel said 'WARNING:'" in said.stderr
 
 
-# The `check` of an xfstests that is none. The kernel dies in one test, and another has another verdict in the Rust kernel.
+# The `check` of a fake xfstests. The kernel dies in btrfs/002, and btrfs/003 fails only in the Rust kernel.
 CHECK = """#!/bin/bash
 for test in "${@:2}"; do
     echo -n "$test  "
@@ -198,9 +198,9 @@ echo "Ran: $*"
 
 @pytest.fixture
 def xfstests():
-    """A function that runs scripts/xfstests, with a $BUILD of its own, on something that looks like an installed xfstests."""
+    """Yield a function that runs scripts/xfstests on a fake installed xfstests, with a separate $BUILD."""
     directory = BUILD / "run-xfstests"
-    # Of a run that was killed.
+    # Remove the files of a run that was killed.
     shutil.rmtree(directory, ignore_errors=True)
     for name, text in {"check": CHECK, "ltp/fsstress": "", "tests/btrfs/group.list": "# Made\n\n001 quick send\n002 send\n003 send\n004 send\n",
                        "tests/generic/group.list": "001 fiemap\n"}.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a reviewer would reject without reading: formatting, lints, licences, stray unsafe code."""
+"""Formal rules: formatting, lints, licences, place of unsafe code, length of functions, patches that apply."""
 
 import re
 
@@ -16,12 +16,12 @@ def test_patches_apply_to_every_supported_tree():
 
 
 def mailed():
-    """The patches that `make series` has written, without the cover letters."""
+    """Return the patches of the last `make series`, without the cover letters."""
     return [patch for patch in sorted((BUILD / "series").glob("*/*.patch")) if not patch.name.startswith("0000")]
 
 
 def test_series_is_what_git_am_takes(tree, tmp_path):
-    """The mailed series give the same files as the overlay and the patches."""
+    """`git am` of the series gives the same files as scripts/tree prepare."""
     paths = ("fs/btrfs", "include/trace/events/btrfs.h")
     output_of(SRC / "scripts/tree", "series")
     upstream = output_of(SRC / "scripts/tree", "fetch").strip()
@@ -40,8 +40,8 @@ def test_rustfmt(tree):
 
 
 def checkpatch(tree, *args):
-    # Nobody signs off here, the entry in MAINTAINERS is for the one who sends the series, and BTRFS_C_EFFECT() is there to
-    # use one argument of two.
+    # Ignored: patches have no Signed-off-by; the entry in MAINTAINERS is left to the submitter; BTRFS_C_EFFECT() uses only one of its
+    # two arguments.
     return output_of("perl", tree / "scripts/checkpatch.pl", "--strict", "--no-signoff", "--ignore", "FILE_PATH_CHANGES,MACRO_ARG_UNUSED",
                      "--show-types", "--quiet", *args, cwd=tree)
 
@@ -82,7 +82,7 @@ def test_the_index_of_results_has_all_of_them():
 def test_nothing_is_both_in_the_overlay_and_patched(tree):
     patched = {path for patch in (SRC / "patches").rglob("*.patch") for path in re.findall(r"\+\+\+ b/(\S+)", patch.read_text())}
     assert patched and not [path for path in patched if (SRC / path).exists()]
-    # struct btrfs_path is in ctree.h, and must not grow.
+    # struct btrfs_path, in ctree.h, must not grow.
     assert "fs/btrfs/ctree.h" not in patched
     ours = (SRC / "fs/btrfs/Kconfig").read_text().split("\n", 2)[2]
     assert (tree / "fs/btrfs/Kconfig").read_text().endswith("say N.\n\n" + ours)
