@@ -356,7 +356,7 @@ def data(device):
     handle = os.open(device, os.O_RDWR)
     # Check that logical and physical addresses are the same in the first data chunk: the writes below need that.
     if os.pread(handle, len(content), where) != content:
-        raise RuntimeError("data is not where it is looked for")
+        raise RuntimeError("the first data chunk is not at its logical address")
     for where in places:
         os.pwrite(handle, bytes(K), where)
     os.close(handle)

@@ -285,7 +285,7 @@ def charge(device):
     charged = int(re.search(r"rbytes=(\d+)", (sender / "io.stat").read_text())[1])
     print(f"{read} bytes read, {charged} of them charged")
     if charged < read:
-        sys.exit("somebody else was charged")
+        sys.exit("some reads were charged to another cgroup")
     by_kworkers, others = [line for line in requests if "kworker" in line], [line for line in requests if " be,0,7 " not in line]
     print(f"{len(requests)} requests, {len(by_kworkers)} of them by kworkers, {len(others)} with another priority")
     if others or not by_kworkers:
