@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
 /*
- * The readahead of fiemap: of the leaves of the inode, and of the leaves of the extent tree in
- * which fiemap will look up the references to its extents. leaf_reada.rs decides about the former.
+ * Readahead for fiemap: of the leaves of the inode, and of the leaves of the extent tree in which
+ * fiemap looks up the references to its extents. leaf_reada.rs decides about the former.
  *
- * The tree of the inode may change at any commit. So the readahead submits all leaves itself, and
- * leaves out the rest of a batch if the commit root is another one.
+ * Any commit may change the tree of the inode. So no worker is used: fiemap submits all leaves
+ * itself, and gives up the rest of a batch if the commit root has changed.
  */
 
 #include <linux/blkdev.h>
@@ -19,22 +19,22 @@
 #include "leaf_reada.h"
 #include "reada_stats.h"
 
-/* Used in leaf_reada.rs. */
+/* FILE_EXTENT_SIZE in leaf_reada.rs. */
 static_assert(sizeof(struct btrfs_item) + sizeof(struct btrfs_file_extent_item) == 25 + 53);
 
-/* Smaller files have so few extents that the lookup takes longer than it saves. */
+/* Smaller files have too few extents: planning takes longer than it saves. */
 #define READA_FIEMAP_MIN_SIZE	SZ_128K
 
-/* Leaves of the extent tree to read ahead in one fiemap: extents may be scattered over many. */
+/* Leaves of the extent tree to read ahead in one call: extents may be scattered over many. */
 #define READA_BACKREF_LEAVES	256
 
 /*
- * Prepare the readahead of a fiemap from @start to @end, in bytes, for up to @extents_max extents.
- * As for btrfs_leaf_reada_init(), there may be none.
+ * Initialize the readahead of a fiemap call from @start to @end, in bytes, for up to @extents_max
+ * extents. As for btrfs_leaf_reada_init(), it may stay off.
  *
- * A task that asks for a part at a time mostly goes on behind it. Nothing that outlives a call says
- * how far the call before has read. So the readahead looks whether the next leaves are in memory,
- * and if not, it reads more than this call needs.
+ * A task that maps a file in several calls mostly continues where the last call ended. The state is
+ * lost between calls. So the readahead probes whether the next leaves are cached, and if not, reads
+ * more than this call needs.
  */
 void btrfs_fiemap_reada_init(struct btrfs_fiemap_reada *reada, struct btrfs_inode *inode,
 			     u64 start, u64 end, u32 extents_max)
@@ -42,7 +42,7 @@ void btrfs_fiemap_reada_init(struct btrfs_fiemap_reada *reada, struct btrfs_inod
 	struct btrfs_fs_info *fs_info = inode->root->fs_info;
 	const struct btrfs_rust_disk disk = btrfs_reada_disk(fs_info);
 	const u64 size = i_size_read(&inode->vfs_inode);
-	/* No file has more extents than blocks. A call that only counts, with 0, wants all. */
+	/* No file has more extents than blocks. A call with 0 counts extents, and reads all. */
 	const u64 blocks = (size >> fs_info->sectorsize_bits) + 1;
 	const struct btrfs_rust_file_extents extents = {
 		.start.objectid = btrfs_ino(inode),
@@ -78,7 +78,7 @@ void btrfs_fiemap_reada_end(struct btrfs_fiemap_reada *reada)
 	btrfs_reada_leave(&reada->inode->root->fs_info->reada_tree, &reada->held);
 }
 
-/* Start reading the leaf of the extent tree that has the references to @bytenr. */
+/* Start reading the leaf of the extent tree that has the backrefs of @bytenr. */
 static void submit_backref(struct btrfs_fiemap_reada *reada, u64 bytenr)
 {
 	const struct btrfs_rust_key key = btrfs_reada_backrefs(bytenr);
@@ -87,7 +87,7 @@ static void submit_backref(struct btrfs_fiemap_reada *reada, u64 bytenr)
 			      &reada->backref_leaves);
 }
 
-/* The address of a file extent that fiemap will look up, 0 for none. */
+/* The address of the extent in @slot if fiemap will look it up, otherwise 0. */
 static u64 extent_to_look_up(const struct btrfs_fiemap_reada *reada,
 			     const struct extent_buffer *eb, int slot)
 {
@@ -105,7 +105,7 @@ static u64 extent_to_look_up(const struct btrfs_fiemap_reada *reada,
 	return btrfs_file_extent_disk_bytenr(eb, item);
 }
 
-/* Start reading the leaves for the lookups of the extents in @eb, a leaf of the inode. */
+/* Start reading the leaves of the extent tree for the extents in @eb, a leaf of the inode. */
 static void submit_backrefs(struct btrfs_fiemap_reada *reada, const struct extent_buffer *eb)
 {
 	const struct btrfs_root *root = reada->inode->root;
@@ -130,13 +130,13 @@ static void submit_backrefs(struct btrfs_fiemap_reada *reada, const struct exten
 		    btrfs_root_last_snapshot(&root->root_item))
 			wants_path = true;
 	}
-	/* The path to extents that are older than a snapshot is looked up, too. */
+	/* Fiemap also looks up the path to extents that are not newer than the last snapshot. */
 	if (wants_path)
 		submit_backref(reada, eb->start);
 	blk_finish_plug(&plug);
 }
 
-/* Wait for a leaf, and submit the leaves for its extents; false if the tree has changed. */
+/* Wait for a leaf, and read ahead for its extents. Returns false if the tree has changed. */
 static bool follow_leaf(struct btrfs_fiemap_reada *reada, const struct btrfs_rust_leaf *leaf,
 			u64 root_gen)
 {
@@ -150,7 +150,7 @@ static bool follow_leaf(struct btrfs_fiemap_reada *reada, const struct btrfs_rus
 	bool is_same;
 
 	down_read(&fs_info->commit_root_sem);
-	/* Otherwise the leaf may be no more. */
+	/* After a commit, the leaf may have been freed. */
 	is_same = btrfs_header_generation(root->commit_root) == root_gen;
 	if (is_same) {
 		eb = read_tree_block(fs_info, leaf->ptr.blockptr, &check);
@@ -164,8 +164,8 @@ static bool follow_leaf(struct btrfs_fiemap_reada *reada, const struct btrfs_rus
 }
 
 /*
- * Submit a batch. Lets go of commit_root_sem, which the caller holds, while a task waits for it.
- * Returns the number of leaves submitted.
+ * Submit a batch. The caller holds commit_root_sem. While a task waits for it, the semaphore is
+ * released. Returns the number of leaves submitted.
  */
 static u32 submit_batch(struct btrfs_fiemap_reada *reada, struct btrfs_rust_leaves chunk,
 			u64 root_gen)
@@ -197,7 +197,7 @@ out:
 	return submitted;
 }
 
-/* Move the fiemap to @offset, in bytes, and read ahead. */
+/* Move the fiemap call to @offset, in bytes, and read ahead. */
 void btrfs_fiemap_reada_advance(struct btrfs_fiemap_reada *reada, u64 offset)
 {
 	struct btrfs_rust_key position = { .type = BTRFS_EXTENT_DATA_KEY, .offset = offset };
@@ -227,7 +227,7 @@ void btrfs_fiemap_reada_advance(struct btrfs_fiemap_reada *reada, u64 offset)
 
 		if (!reada->extent_root)
 			continue;
-		/* The leaves of the next chunks follow in memory. */
+		/* The leaves of the other chunks follow the first chunk in memory. */
 		for (u32 i = 0; i < submitted && reada->backref_leaves; i++) {
 			if (fatal_signal_pending(current) ||
 			    !follow_leaf(reada, &batch.leaves[i], root_gen))

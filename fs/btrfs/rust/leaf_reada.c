@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
 /*
- * The locks and the I/O of the readahead of leaves, for the walks of send. leaf_reada.rs decides.
+ * Locking and I/O for the readahead of leaves by send. leaf_reada.rs decides what to read.
  *
- * A plan is valid while commit_root_sem is held. After that, blocks of a tree that is being sent
- * can only go away by relocation: a snapshot replaces no more than the root, and such a tree is not
- * deleted.
+ * A plan is valid as long as commit_root_sem is held. After that, only relocation can free blocks
+ * of a tree that is being sent: a snapshot replaces no more than the root node, and a root that is
+ * being sent is not deleted.
  *
  * The sender submits the first chunk of a batch. A worker submits the others, since the queue of a
- * slow disk may be full. The sender does not touch the plan while the worker has it.
+ * slow disk may be full. The sender does not touch the plan while the worker owns it.
  */
 
 #include <linux/backing-dev.h>
@@ -27,7 +27,7 @@
 #include "leaf_reada.h"
 #include "reada_stats.h"
 
-/* Start reading a leaf with the I/O priority @ioprio, 0 for that of the task. */
+/* Start reading a leaf; @ioprio 0 is the task's I/O priority. Returns false on errors. */
 bool btrfs_reada_leaf(struct btrfs_root *root, const struct btrfs_rust_leaf *leaf, u16 ioprio)
 {
 	const struct btrfs_key key = {
@@ -39,7 +39,7 @@ bool btrfs_reada_leaf(struct btrfs_root *root, const struct btrfs_rust_leaf *lea
 
 	btrfs_readahead_tree_block_ioprio(root->fs_info, leaf->ptr.blockptr, btrfs_root_id(root),
 					  leaf->ptr.generation, 0, &key, ioprio);
-	/* There is none if there was no memory. */
+	/* There is none if there was no memory, or if the submission failed. */
 	eb = find_extent_buffer(root->fs_info, leaf->ptr.blockptr);
 	if (!eb)
 		return false;
@@ -48,8 +48,8 @@ bool btrfs_reada_leaf(struct btrfs_root *root, const struct btrfs_rust_leaf *lea
 }
 
 /*
- * Look up the leaf of @key, and start reading it unless it was the last one. @budget is the number
- * of leaves that may still be read, and becomes 0 if there is no memory. The caller holds
+ * Find the leaf of @key, and start reading it unless the last lookup has found it. @budget is the
+ * number of leaves that may still be read; it becomes 0 on errors. The caller holds
  * commit_root_sem.
  */
 void btrfs_reada_find_leaf(struct btrfs_rust_last_leaf *last, struct btrfs_root *root,
@@ -66,7 +66,7 @@ void btrfs_reada_find_leaf(struct btrfs_rust_last_leaf *last, struct btrfs_root 
 		*budget = 0;
 }
 
-/* Count a batch of leaves. */
+/* Count and trace a planned batch of leaves. */
 void btrfs_reada_count_batch(const struct btrfs_root *root, const struct btrfs_rust_leaves *batch)
 {
 	const u64 bytes = (u64)batch->planned << root->fs_info->nodesize_bits;
@@ -77,7 +77,7 @@ void btrfs_reada_count_batch(const struct btrfs_root *root, const struct btrfs_r
 	trace_btrfs_readahead_plan(root, 0, bytes, batch->held);
 }
 
-/* Submit a chunk, a part of it if a task waits for commit_root_sem, which the caller holds. */
+/* Submit a chunk, or part of it if a task waits for commit_root_sem. The caller holds that. */
 static void submit_chunk(struct btrfs_leaf_reada *reada)
 {
 	struct btrfs_fs_info *fs_info = reada->left->fs_info;
@@ -107,7 +107,7 @@ static void submit_work(struct work_struct *work)
 	struct btrfs_leaf_reada *reada = container_of(work, struct btrfs_leaf_reada, work);
 	struct btrfs_fs_info *fs_info = reada->left->fs_info;
 
-	/* The bios take this cgroup when they are submitted, and have the I/O priority already. */
+	/* The bios get this cgroup on submission, and the I/O priority of the plan. */
 	kthread_associate_blkcg(reada->blkcg_css);
 	while (reada->chunk.count && !READ_ONCE(reada->stop)) {
 		down_read(&fs_info->commit_root_sem);
@@ -116,11 +116,11 @@ static void submit_work(struct work_struct *work)
 		cond_resched();
 	}
 	kthread_associate_blkcg(NULL);
-	/* Pairs with advance(). */
+	/* Pairs with smp_load_acquire() in advance(). */
 	smp_store_release(&reada->is_busy, false);
 }
 
-/* The pages that the current task may use for tree blocks: low memory, within its cgroups. */
+/* Pages that the current task may use for tree blocks: low memory, limited by its cgroups. */
 static unsigned long usable_pages(void)
 {
 	unsigned long pages = totalram_pages() - totalhigh_pages();
@@ -135,7 +135,7 @@ static unsigned long usable_pages(void)
 	return pages;
 }
 
-/* The limits of the readahead of the current task in @fs_info. */
+/* The readahead limits of the current task in @fs_info. */
 struct btrfs_rust_disk btrfs_reada_disk(const struct btrfs_fs_info *fs_info)
 {
 	return (struct btrfs_rust_disk) {
@@ -148,9 +148,9 @@ struct btrfs_rust_disk btrfs_reada_disk(const struct btrfs_fs_info *fs_info)
 }
 
 /*
- * Prepare the readahead of a walk from the first key on, of the comparison with @right if that is
- * not NULL. There is none without memory for it, if it is switched off, and with
- * CONFIG_BTRFS_RUST_VERIFY, which compares with upstream's readahead.
+ * Initialize the readahead of a walk through @left, or of its comparison with @right unless that is
+ * NULL. It stays off without memory, if it is disabled, and with CONFIG_BTRFS_RUST_VERIFY, which
+ * verifies upstream's readahead.
  */
 void btrfs_leaf_reada_init(struct btrfs_leaf_reada *reada, struct btrfs_root *left,
 			   struct btrfs_root *right)
@@ -169,7 +169,7 @@ void btrfs_leaf_reada_init(struct btrfs_leaf_reada *reada, struct btrfs_root *le
 	btrfs_reada_join(&left->fs_info->reada_tree);
 }
 
-/* End the readahead: no more blocks are read once this returns. @reada may be all zeroes. */
+/* End the readahead: no blocks are submitted after this returns. @reada may be all zeroes. */
 void btrfs_leaf_reada_end(struct btrfs_leaf_reada *reada)
 {
 	if (!reada->left)
@@ -184,20 +184,20 @@ void btrfs_leaf_reada_end(struct btrfs_leaf_reada *reada)
 	reada->left = NULL;
 }
 
-/* Count a reader among all readers of the filesystem. */
+/* Add a reader to the readers of the filesystem. */
 void btrfs_reada_join(struct btrfs_reada_total *total)
 {
 	atomic_inc(&total->readers);
 }
 
-/* Change the bytes that a reader has @held of those of all readers. */
+/* Set the unused readahead of a reader, @held, to @bytes, and update the total. */
 void btrfs_reada_hold(struct btrfs_reada_total *total, u64 *held, u64 bytes)
 {
 	atomic64_add(bytes - *held, &total->bytes);
 	*held = bytes;
 }
 
-/* All readers but one, which has @held. */
+/* The readers of the filesystem without the one that has @held bytes. */
 struct btrfs_rust_others btrfs_reada_others(const struct btrfs_reada_total *total, u64 held)
 {
 	return (struct btrfs_rust_others){
@@ -206,7 +206,7 @@ struct btrfs_rust_others btrfs_reada_others(const struct btrfs_reada_total *tota
 	};
 }
 
-/* A reader ends, which has @held. */
+/* Remove a reader from the readers of the filesystem, with its @held bytes. */
 void btrfs_reada_leave(struct btrfs_reada_total *total, u64 *held)
 {
 	btrfs_reada_hold(total, held, 0);
@@ -232,12 +232,12 @@ static void plan_batch(struct btrfs_leaf_reada *reada)
 	}
 }
 
-/* Move the walk to @key; false if no batch is wanted, or the worker still has the last one. */
+/* Move the walk to @key. Returns false if no batch is due, or the worker has the last one. */
 static bool advance(struct btrfs_leaf_reada *reada, const struct btrfs_key *key)
 {
 	const struct btrfs_rust_key position = btrfs_rust_key(key);
 
-	/* Pairs with submit_work(). */
+	/* Pairs with smp_store_release() in submit_work(). */
 	return reada->left && !smp_load_acquire(&reada->is_busy) &&
 	       btrfs_rust_leaf_reada_advance(&reada->plan, reada->left, &position);
 }
@@ -253,8 +253,8 @@ void btrfs_leaf_reada_advance(struct btrfs_leaf_reada *reada, const struct btrfs
 }
 
 /*
- * The same for a comparison with the keys @left and @right, NULL at the end of a tree. The position
- * is the smaller of the two. The caller holds commit_root_sem.
+ * Move a comparison to the keys @left and @right, NULL at the end of a tree, and read ahead. The
+ * position is the smaller of the two keys. The caller holds commit_root_sem.
  */
 void btrfs_leaf_reada_compare(struct btrfs_leaf_reada *reada, const struct btrfs_key *left,
 			      const struct btrfs_key *right)

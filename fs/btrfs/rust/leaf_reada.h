@@ -20,21 +20,21 @@ struct cgroup_subsys_state;
 /* The readahead of a walk through the commit root of @left, or of its comparison with @right's. */
 struct btrfs_leaf_reada {
 	struct btrfs_rust_leaf_reada plan;
-	/* NULL if there is no readahead. */
+	/* NULL if the readahead is off. */
 	struct btrfs_root *left;
 	struct btrfs_root *right;
 	/* The leaves to submit next, and the worker that submits them. */
 	struct btrfs_rust_leaves chunk;
 	struct work_struct work;
-	/* The I/O priority of the walk, for each batch, and its cgroup. */
+	/* The I/O priority of the sender at the last plan, and its cgroup. */
 	u16 ioprio;
 	struct cgroup_subsys_state *blkcg_css;
-	/* The worker has the plan. */
+	/* The worker owns the plan. */
 	bool is_busy;
 	bool stop;
-	/* The bytes counted in fs_info->reada_tree. */
+	/* The bytes of this reader in fs_info->reada_tree. */
 	u64 held;
-	/* The last relocation before the plan. */
+	/* fs_info->last_reloc_trans at the last plan. */
 	u64 last_reloc_trans;
 };
 
@@ -79,21 +79,21 @@ static inline bool btrfs_leaf_reada_is_on(const struct btrfs_leaf_reada *reada)
 	return reada->left;
 }
 
-/* The readahead of a fiemap: of the leaves of an inode, and of the extent tree. */
+/* The readahead of a fiemap call: of leaves of the inode, and of leaves of the extent tree. */
 struct btrfs_fiemap_reada {
 	struct btrfs_rust_leaf_reada plan;
-	/* NULL if there is no readahead. */
+	/* NULL if the readahead is off. */
 	struct btrfs_inode *inode;
-	/* NULL if the sharedness of the extents is not looked up. */
+	/* NULL if fiemap does not look up the sharedness of extents. */
 	struct btrfs_root *extent_root;
 	struct btrfs_rust_last_leaf last_backref;
-	/* The range, in bytes. */
+	/* The file range of the call, in bytes. */
 	u64 start;
 	u64 end;
-	/* The extents to look up, and the leaves of the extent tree to read ahead for them. */
+	/* Remaining extents to look up, and remaining leaves of the extent tree to read ahead. */
 	u32 extents;
 	u32 backref_leaves;
-	/* The bytes counted in fs_info->reada_tree. */
+	/* The bytes of this reader in fs_info->reada_tree. */
 	u64 held;
 };
 
@@ -120,7 +120,7 @@ static inline void btrfs_leaf_reada_advance(struct btrfs_leaf_reada *reada,
 {
 }
 
-/* Not a function: even unused, its arguments would change the code around it. */
+/* A macro: an unused argument of an inline function would still change the object code. */
 #define btrfs_leaf_reada_compare(reada, left, right) do { } while (0)
 
 static inline bool btrfs_leaf_reada_is_on(const struct btrfs_leaf_reada *reada)

@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The readahead of leaves, for a walk through a tree or for the comparison of two trees.
+//! Readahead of leaves, for a walk through one tree or the comparison of two trees.
 //!
-//! C reports the position of the walk with [`LeafReada::advance`]. Once the walk reaches the mark,
+//! C reports the position of the walk to [`LeafReada::advance`]. When the walk reaches the mark,
 //! the first key of the current batch, [`LeafReada::plan`] makes the next batch. So at most two
-//! batches are in memory and unused. C submits the leaves of a batch in chunks of [`CHUNK`] and
-//! tells [`LeafReada::report`] how many. For a walk, a worker submits all but the first chunk.
+//! batches are ahead of the walk. C submits a batch in chunks of [`CHUNK`] leaves and calls
+//! [`LeafReada::report`] after each. For send, a worker submits all but the first.
 //!
-//! The leaves of a batch come from the pointers in their parents, across nodes. A comparison takes
-//! the leaves that only one of its trees has. The first 128 KiB of a batch are read in the order of
-//! the walk, all others by their address.
+//! Batches are built from the key pointers in level 1 nodes, and may span several nodes. A
+//! comparison reads ahead the leaves that only one of its trees has. The first 128 KiB of a batch
+//! are submitted in key order, the rest by logical address.
 //!
-//! The first batch has 128 KiB, each further batch is twice as large, up to [`Disk::max_batch`].
-//! The walk restarts at its position with a quarter of the size when leaves were dropped (no memory
-//! for them, or a relocation), and when the batch that it has entered is in memory no more. A
-//! commit, a task that waits for `commit_root_sem`, or an error ends a batch early. If it has no
-//! leaf then, the next position of the walk plans again.
+//! The first batch has 128 KiB. Batches double up to [`Disk::max_batch`]; see [`Window`]. Planning
+//! restarts at the current key with a quarter of the size if leaves were dropped (no memory, or a
+//! relocation) or the batch that the walk has entered was evicted. A commit, a waiter for
+//! `commit_root_sem` or an error ends a batch early. If it is empty, the next key plans again.
 //!
-//! Fiemap reads a range of keys. Nothing outlives its call and says how far the call before has
-//! read ahead. So it probes: a batch is read only if the leaf a little further on is not in memory.
+//! Fiemap reads a range of keys. Its state is lost between calls, so it probes how far the last
+//! call has read ahead: it reads a batch only if the leaf at the probe distance is not cached.
 
 use core::ops::Range;
 
@@ -45,84 +44,84 @@ use crate::{
     },
 };
 
-/// The number of leaves to submit at a time: the queue of a disk may be full.
+/// Number of leaves to submit at a time: submission may block when the device queue is full.
 pub(crate) const CHUNK: usize = 64;
 
-/// The number of shared pointers to pass over and of nodes to read for one batch, at most.
+/// Limit for one batch: shared pointers skipped plus descents into nodes.
 const MAX_STEPS: usize = 8192;
 
-/// The number of leaves below a parent of leaves, at least, as a rule.
+/// Number of leaves below a level 1 node, a low estimate.
 const LEAVES_PER_NODE: usize = 128;
 
-/// A fiemap that starts past offset 0 and asks for at least so many extents is probably one of a
+/// A fiemap that starts past offset 0 and asks for at least this many extents is probably one of a
 /// series: leaves are read ahead for [`SERIES_CALLS`] such calls.
 pub(crate) const SERIES_EXTENTS: u32 = 32;
 const SERIES_CALLS: u32 = 16;
 
-/// The size of a file extent in a leaf, in bytes: `struct btrfs_item` and
+/// Size of a file extent item in a leaf, in bytes: `struct btrfs_item` and
 /// `struct btrfs_file_extent_item`.
 const FILE_EXTENT_SIZE: u32 = 25 + 53;
 
-/// The file extents of a fiemap call.
+/// The file extents that a fiemap call asks for.
 pub(crate) struct FileExtents {
-    /// Their keys.
+    /// Keys of the file extent items.
     pub(crate) range: Range<Key>,
     /// The number of extents that the call asks for.
     pub(crate) wanted: u32,
-    /// The call starts at offset 0.
+    /// Whether the call starts at file offset 0.
     pub(crate) is_first: bool,
 }
 
-/// The readahead of leaves.
+/// State of the readahead of one walk, comparison or fiemap call.
 pub(crate) struct LeafReada {
     disk: Disk,
-    /// The position of the walk.
+    /// The current key of the walk.
     position: Key,
-    /// The first key that is not planned yet; none at the end of the trees.
+    /// The first key that is not planned yet; `None` if nothing is left to plan.
     next: Option<Key>,
     /// The next batch is planned when the walk reaches this key.
     mark: Key,
-    /// A batch ends at `next`. Otherwise the walk begins or restarts there, maybe inside a leaf.
+    /// Set if the last batch ended at `next`. Otherwise `next` may lie inside a leaf.
     is_started: bool,
-    /// The size of the next batch, in leaves, and the number of its leaves in the order of the
-    /// walk.
+    /// Size of the next batch, in leaves.
     window: Window,
+    /// The number of leaves at the start of a batch that are submitted in key order.
     in_order: usize,
-    /// Leaves that begin here or later are not wanted.
+    /// Leaves whose first key is at or past this key are not read ahead.
     end: Key,
     /// The number of leaves that may still be read ahead.
     left: usize,
-    /// Probe distance, in leaves: a batch is read only if the leaf so far ahead is not in memory.
+    /// Probe distance, in leaves: a batch is read only if the leaf this far ahead is not cached.
     probe: Option<u32>,
-    /// The current batch, in the order of submission, and the number of leaves submitted.
+    /// The current batch in submission order, and the number of its leaves already submitted.
     leaves: KVVec<Leaf>,
     submitted: usize,
-    /// Room for the order of a batch while it is sorted.
+    /// Scratch space to sort a batch.
     order: KVVec<u32>,
-    /// The size of the current batch and of the one before, in bytes.
+    /// The size of the current and the previous batch together, in bytes.
     held: u64,
-    /// The address of the last leaf, in the order of the walk, of the current batch and of the
-    /// batch that the walk has entered; 0 for none.
+    /// Logical address of the last leaf, in key order, of the current batch (`last`) and of the
+    /// batch that the walk has entered (`entered`); 0 for none.
     last: u64,
     entered: u64,
-    /// The last such leaf that was found to be in memory no more.
+    /// The last value of `entered` that was found evicted.
     evicted: u64,
-    /// The rest of the current batch is not to be submitted.
+    /// Set if the rest of the current batch is given up.
     is_dropped: bool,
 }
 
 impl LeafReada {
-    /// The readahead of a walk through trees on `disk`. It reads nothing if the readahead of
-    /// `disk` is 0.
+    /// Creates the readahead of a walk through trees on `disk`. Nothing is read ahead if
+    /// [`Disk::window`] is 0.
     ///
     /// # Errors
     ///
-    /// `ENOMEM` if there is no memory for the largest batch.
+    /// `ENOMEM` if the arrays for the largest batch cannot be allocated.
     pub(crate) fn new(disk: Disk) -> Result<Self> {
         Self::with_max_batch(disk, disk.max_batch())
     }
 
-    /// The same with batches of at most `max_batch` bytes.
+    /// As [`LeafReada::new`], with batches of at most `max_batch` bytes.
     fn with_max_batch(disk: Disk, max_batch: u64) -> Result<Self> {
         let max_batch = disk.nodes(max_batch.min(MAX_WINDOW)).max(1);
         let in_order = disk.nodes(FIRST_WINDOW).clamp(1, max_batch);
@@ -154,7 +153,7 @@ impl LeafReada {
         })
     }
 
-    /// The readahead of a fiemap call.
+    /// Creates the readahead of a fiemap call.
     ///
     /// # Errors
     ///
@@ -162,8 +161,8 @@ impl LeafReada {
     pub(crate) fn for_extents(disk: Disk, extents: FileExtents) -> Result<Self> {
         let is_series = !extents.is_first && extents.wanted >= SERIES_EXTENTS;
         let calls = if is_series { SERIES_CALLS } else { 1 };
-        // A leaf that was split is half full at first, and not much fuller where files were
-        // written in no order.
+        // Assume half full leaves: a split leaves them half full, and random writes do not fill
+        // them much further.
         let per_leaf = (disk.nodesize / 2 / FILE_EXTENT_SIZE).max(1);
         let leaves = u64::from(extents.wanted.saturating_mul(calls).div_ceil(per_leaf));
         let max_batch = disk.max_batch().min(leaves * u64::from(disk.nodesize));
@@ -180,12 +179,12 @@ impl LeafReada {
         Ok(reada)
     }
 
-    /// Moves the walk to `key`. Returns whether it wants the next batch.
+    /// Moves the walk to `key`. Returns whether the next batch is to be planned.
     ///
-    /// `is_evicted` says whether the block at an address is in memory no more.
+    /// `is_evicted` returns whether the block at a logical address is no longer cached.
     pub(crate) fn advance(&mut self, key: Key, is_evicted: impl FnOnce(u64) -> bool) -> bool {
         if self.is_dropped {
-            // It is planned again at the next position, not at the same one.
+            // Restart only at another key: the caller repeats this call until it returns false.
             if key != self.position {
                 self.restart(key);
             }
@@ -197,7 +196,7 @@ impl LeafReada {
         !self.is_dropped && self.next.is_some() && key >= self.mark
     }
 
-    /// Restarts at `key` and carefully: the current batch was dropped or evicted.
+    /// Restarts planning at `key` with a smaller window: the batch was dropped or evicted.
     fn restart(&mut self, key: Key) {
         self.next = (self.disk.window() > 0).then_some(key);
         self.mark = key;
@@ -208,15 +207,15 @@ impl LeafReada {
         self.window.shrink();
     }
 
-    /// The leaves of the current batch that are not submitted, in the order of submission, and the
-    /// number of those to submit next.
+    /// Leaves of the current batch that are not submitted yet, in submission order, and the number
+    /// of them to submit next.
     pub(crate) fn rest(&self) -> (&[Leaf], usize) {
         let rest = self.leaves.get(self.submitted..).unwrap_or_default();
         (rest, rest.len().min(CHUNK))
     }
 
-    /// Notes that the first `submitted` leaves of the chunk are being read. The rest of the batch
-    /// is given up if it `is_dropped`.
+    /// Records that the first `submitted` leaves of the chunk were submitted. If `is_dropped`, the
+    /// rest of the batch is given up.
     pub(crate) fn report(&mut self, submitted: usize, is_dropped: bool) {
         self.submitted = if is_dropped {
             self.leaves.len()
@@ -226,22 +225,22 @@ impl LeafReada {
         self.is_dropped = is_dropped;
     }
 
-    /// The number of leaves of the current batch; the size of it and of the one before, in bytes.
+    /// The number of leaves of the current batch; the size of it and the previous one, in bytes.
     pub(crate) fn size(&self) -> (usize, u64) {
         (self.leaves.len(), self.held)
     }
 
-    /// Plans the next batch of a walk through the `left` tree, or of its comparison with the
-    /// `right` one.
+    /// Plans the next batch of a walk through `left`, or of its comparison with `right`. The
+    /// readahead of `others` limits the size.
     pub(crate) fn plan<T: Tree>(&mut self, left: &T, right: &T, others: Others) {
         let before = self.leaves.len();
         self.enter_batch();
         let Some(from) = self.next else {
             return;
         };
-        // If nothing can be planned now, the next position of the walk tries again.
+        // If nothing can be planned now, retry at the next key of the walk.
         self.mark = self.position.successor();
-        // A walk that has overtaken its readahead does not want the leaves behind it.
+        // If the walk has overtaken the readahead, skip the leaves behind it.
         let is_late = self.position > from || !self.is_started;
         let from = if is_late { self.position } else { from };
         let (Some(mut left), Some(mut right)) = (
@@ -265,9 +264,9 @@ impl LeafReada {
         self.sort();
     }
 
-    /// Notes that the walk enters the current batch, which makes room for the next one.
+    /// Clears the current batch, which the walk has entered, to make room for the next one.
     fn enter_batch(&mut self) {
-        // Where nothing stays in memory for long, do not restart at each step.
+        // Check each leaf once, so that memory pressure does not restart the walk at each key.
         self.entered = if self.last == self.evicted {
             0
         } else {
@@ -278,13 +277,13 @@ impl LeafReada {
         self.submitted = 0;
     }
 
-    /// Sets where the batch after this one begins, and where it is planned. `next` is the least
-    /// position of the cursors.
+    /// Sets the first key of the following batch, and the mark at which it is planned. `next` is
+    /// the smaller key of the two cursors.
     fn set_next(&mut self, gathered: Result<(), Option<Key>>, next: Option<Key>) {
         self.left = self.left.saturating_sub(self.leaves.len());
         self.next = match gathered {
             _ if self.left == 0 => None,
-            // The walk comes to the same error, or goes on behind it.
+            // Skip an unreadable child: the walk hits the same error, or continues past it.
             Err(behind) => behind.or(next),
             Ok(()) => next,
         };
@@ -295,7 +294,7 @@ impl LeafReada {
         }
     }
 
-    /// Puts the batch into the order of submission, and grows the window for the next one.
+    /// Puts the batch into submission order, and grows the window for the next batch.
     fn sort(&mut self) {
         let Some(last) = self.leaves.last() else {
             return;
@@ -311,8 +310,8 @@ impl LeafReada {
         }
     }
 
-    /// Probes whether the leaf at the probe distance is in memory. Then the leaves before it need
-    /// no readahead, and the key after it is returned, if any; likewise on errors.
+    /// Probes the leaf at the probe distance. If it is cached, no leaf up to it needs readahead:
+    /// returns the key past it, `Some(None)` at the end and on errors.
     fn skip_cached<T: Tree>(&self, cursor: &mut Cursor<'_, T>) -> Option<Option<Key>> {
         let distance = self.probe?;
         let Some((node, slot)) = cursor.descend_to_leaves() else {
@@ -329,8 +328,8 @@ impl LeafReada {
         Some(cursor.key())
     }
 
-    /// Moves the cursors over a batch of up to `batch` leaves. On errors, gives the key behind the
-    /// child that could not be read; none at the end of its tree.
+    /// Collects up to `batch` leaves and moves the cursors past them. On a read error, returns the
+    /// key past the unreadable child, `None` at the end of its tree.
     fn gather<T: Tree>(
         &mut self,
         left: &mut Cursor<'_, T>,
@@ -341,7 +340,7 @@ impl LeafReada {
         let (mut reads, mut passed) = (0, 0);
         while reads + passed < MAX_STEPS {
             let found = self.leaves.len();
-            // Nodes are waited for here: do not wait for many while others wait for the walk.
+            // Reads of nodes block. Once leaves are found, limit how long they delay the walk.
             let is_enough = found > 0 && reads > 2 * ahead;
             let has_moved = found > 0 || passed > 0;
             if found >= batch || is_enough || (has_moved && left.tree().is_contended()) {
@@ -371,7 +370,7 @@ impl LeafReada {
         Ok(())
     }
 
-    /// Takes the leaf of a cursor, or goes down to a parent of leaves. Errors are those of
+    /// Takes the leaf at the cursor, or descends one level. Errors are those of
     /// [`LeafReada::gather`].
     fn take<T: Tree>(
         &mut self,
@@ -387,7 +386,8 @@ impl LeafReada {
             });
         }
         if let Some(&ptr) = cursor.ptr() {
-            // gather() has checked that there is room.
+            // There is room: gather() exceeds `batch` by one leaf at most, which the capacity
+            // covers.
             let _ = self.leaves.push_within_capacity(Leaf { ptr, tree });
         }
         cursor.advance();
