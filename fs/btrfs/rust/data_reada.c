@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 /*
- * The readahead of file data for a send. data_reada.rs decides, page_reada.c and encoded_reada.c
- * read.
+ * Readahead of file data for a send. data_reada.rs decides what to read; page_reada.c and
+ * encoded_reada.c read it.
  */
 
 #include <linux/blkdev.h>
@@ -26,9 +26,9 @@ static_assert(BTRFS_LAST_FREE_OBJECTID == -256ULL);
 static_assert(BTRFS_MAX_COMPRESSED == SZ_128K);
 
 /*
- * Prepare the readahead of a send of @root, which reads extents newer than the generation @min_gen,
- * and compressed extents as they are on disk if @sends_encoded. There is none without memory for
- * it, or if it is switched off.
+ * Initialize the readahead for a send of @root. The send reads extents newer than @min_gen, and
+ * writes compressed extents without decompression if @sends_encoded. The readahead stays off
+ * without memory, or if it is disabled.
  */
 void btrfs_data_reada_init(struct btrfs_data_reada *reada, struct btrfs_root *root, u64 min_gen,
 			   bool sends_encoded)
@@ -51,7 +51,7 @@ void btrfs_data_reada_init(struct btrfs_data_reada *reada, struct btrfs_root *ro
 	btrfs_reada_join(&root->fs_info->reada_data);
 }
 
-/* End the readahead: nothing is read or held once this returns. @reada may be all zeroes. */
+/* End the readahead: drop all extents and inodes. @reada may be all zeroes. */
 void btrfs_data_reada_end(struct btrfs_data_reada *reada)
 {
 	if (!reada->root)
@@ -64,7 +64,7 @@ void btrfs_data_reada_end(struct btrfs_data_reada *reada)
 	reada->root = NULL;
 }
 
-/* Start reading a range: as it is on disk, if send will not decompress it. */
+/* Start reading a range; without decompression if send writes the extent encoded. */
 static void read_range(struct btrfs_data_reada *reada, const struct btrfs_rust_file_range *range,
 		       u64 last_reloc_trans)
 {
@@ -96,7 +96,7 @@ static void read_leaves(struct btrfs_data_reada *reada, u64 bytenr, u32 *budget)
 	struct btrfs_root *extent_root;
 	struct btrfs_root *csum_root;
 
-	/* With more than one of each, there is none for an address outside of all block groups. */
+	/* EXTENT_TREE_V2 has no such roots for an address outside of all block groups. */
 	if (btrfs_fs_incompat(fs_info, EXTENT_TREE_V2))
 		return;
 	extent_root = btrfs_extent_root(fs_info, bytenr);
@@ -179,7 +179,7 @@ void btrfs_data_reada_advance(struct btrfs_data_reada *reada, const struct btrfs
 	read_batch(reada, &batch, last_reloc_trans);
 }
 
-/* Move the send past the inode @ino: it has read all data of it. */
+/* Move the send past the inode @ino, all of whose data it has read. */
 void btrfs_data_reada_skip_inode(struct btrfs_data_reada *reada, u64 ino)
 {
 	const struct btrfs_key next = { .objectid = ino + 1 };

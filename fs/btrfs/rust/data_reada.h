@@ -22,22 +22,22 @@ struct btrfs_reada_inode;
 /* The readahead of the file data that a send of @root will read. */
 struct btrfs_data_reada {
 	struct btrfs_rust_data_reada plan;
-	/* NULL if there is no readahead. */
+	/* NULL if the readahead is off. */
 	struct btrfs_root *root;
-	/* The leaves with the backrefs and the checksums of extents, and the most for one batch. */
+	/* The last leaves looked up for backrefs and checksums; the limit of leaves for a batch. */
 	struct btrfs_rust_last_leaf last_backref;
 	struct btrfs_rust_last_leaf last_csum;
 	u32 max_leaves;
-	/* Inodes that are held until the send has passed them: a ring, from @first on. */
+	/* Inodes that are held until the send has passed them: a ring that starts at @first. */
 	struct btrfs_reada_inode *inodes;
 	u32 first;
-	/* Extents to send as they are on disk: a ring, of numbers from @passed to @planned. */
+	/* Encoded extents: a ring, indexed by range numbers from @passed to @planned. */
 	struct btrfs_encoded_extent **encoded;
 	u32 passed;
 	u32 planned;
-	/* The bytes counted in fs_info->reada_data. */
+	/* The bytes of this reader in fs_info->reada_data. */
 	u64 held;
-	/* The folio with a readahead mark that page_cache_async_ra() wants. */
+	/* A dummy for the marked folio that page_cache_async_ra() takes. */
 	struct folio *marked;
 	/* The send has read file data since the last position. */
 	bool has_read;

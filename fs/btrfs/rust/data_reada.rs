@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The readahead of file data for a send.
+//! Readahead of file data for a send.
 //!
-//! C reports the position of the send with [`DataReada::advance`]. Ranges of files are planned by
-//! [`DataReada::plan`] until the window is full, and again when half of it was passed.
+//! C reports the position of the send to [`DataReada::advance`]. [`DataReada::plan`] adds ranges of
+//! files until the window is full, and is called again when half of the window is used.
 //!
-//! The planner looks through the leaves ahead of the send for extents that the send will read. It
-//! takes only leaves that are in memory: `leaf_reada.rs` reads them ahead. The send does not read
-//! inline extents, holes, preallocated extents, extents that a clone source has, too, and data that
-//! it can clone because it was seen before. The planner cannot know all of the clones. So each
-//! range costs credit, which the send returns when it reads data: see `credit.rs`.
+//! The planner scans the leaves ahead of the send for extents whose data the send will read. It
+//! scans only cached leaves: `leaf_reada.rs` reads them ahead. It skips inline extents, holes,
+//! preallocated extents, extents that a clone source has too, and repeated data, which the send can
+//! clone. Not all clones can be predicted. So each range takes credit, which the send returns when
+//! it reads data: see `credit.rs`.
 //!
-//! A run of extents that follow each other in a file is only begun. The readahead of the page cache
-//! reads the rest as well.
+//! Of a run of adjacent extents in a file, only the head is planned. The readahead of the page
+//! cache reads the rest.
 //!
 //! C holds the inodes of the ranges ahead, in slots, until the send has passed them.
 
@@ -55,11 +55,11 @@ pub(crate) use queue::{
 };
 use recent::Recent;
 
-/// The most leaves to look through for one batch, and the most pointers.
+/// Limits for one batch: leaves to scan, and steps of the cursor to find them.
 const MAX_LEAVES: usize = 64;
 const MAX_STEPS: u32 = 8192;
 
-/// The most bytes of a compressed extent on disk; `BTRFS_MAX_COMPRESSED`.
+/// Maximum size of a compressed extent on disk, in bytes; `BTRFS_MAX_COMPRESSED`.
 const MAX_COMPRESSED: u64 = SZ_128K as u64;
 
 /// `BTRFS_INODE_ITEM_KEY`.
@@ -68,88 +68,87 @@ const INODE_ITEM_KEY: u8 = 1;
 /// `BTRFS_EXTENT_DATA_KEY`.
 const EXTENT_DATA_KEY: u8 = 108;
 
-/// The end of the files: no inode number is greater than `BTRFS_LAST_FREE_OBJECTID`.
+/// End of the scan: inode numbers do not exceed `BTRFS_LAST_FREE_OBJECTID`.
 const END: Key = Key {
     objectid: -256i64 as u64,
     kind: 0,
     offset: 0,
 };
 
-/// A file extent with data on disk: not inline, no hole and not preallocated;
-/// `struct btrfs_file_extent_item`.
+/// An extent of type `BTRFS_FILE_EXTENT_REG` that is not a hole; `struct btrfs_file_extent_item`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     /// The logical address of the extent, in bytes.
     pub(crate) bytenr: u64,
-    /// Its size on disk, in bytes.
+    /// The size of the extent on disk, in bytes.
     pub(crate) disk_len: u64,
     /// The offset of the file's data in the uncompressed extent, in bytes.
     pub(crate) offset: u64,
-    /// The size of the file's data, in bytes.
+    /// The length of the file's data, in bytes.
     pub(crate) len: u64,
-    /// The generation.
+    /// The generation of the extent.
     pub(crate) generation: u64,
-    /// The extent is compressed.
+    /// Whether the extent is compressed.
     pub(crate) is_compressed: bool,
 }
 
-/// The items of a leaf of a subvolume.
+/// A leaf of a subvolume tree.
 pub(crate) trait Items {
     /// The number of items.
     fn nritems(&self) -> u32;
-    /// The key of an item.
+    /// The key of the item in `slot`.
     fn key(&self, slot: u32) -> Key;
-    /// A file extent item, if it has data on disk.
+    /// The file extent item in `slot`, if it has data on disk.
     fn extent(&self, slot: u32) -> Option<Extent>;
-    /// The inode item is that of a regular file with a name. Send skips all others.
+    /// Whether the inode item in `slot` is of a linked regular file. Only these have data to send.
     fn is_file(&self, slot: u32) -> bool;
 }
 
-/// A tree with readable leaves.
+/// A tree whose cached leaves can be read.
 pub(crate) trait Subvolume: Tree {
     /// A leaf.
     type Items: Items;
 
-    /// A child that is a leaf, if it is in memory and up to date.
+    /// The leaf in `slot`, if it is cached and up to date.
     fn leaf(&self, node: &Self::Node, slot: u32) -> Option<Self::Items>;
 }
 
-/// The readahead of file data.
+/// State of the readahead of file data for one send.
 pub(crate) struct DataReada {
-    /// The position of the send.
+    /// The current key of the send.
     position: Key,
-    /// The first key that was not looked at yet; none at the end of the tree.
+    /// The first key that is not scanned yet; `None` if nothing is left to scan.
     next: Option<Key>,
     /// The next batch is not planned before the send reaches this key.
     mark: Key,
-    /// The send reads only extents of later generations.
+    /// The send does not read extents up to this generation.
     min_gen: u64,
-    /// Compressed extents are sent as they are.
+    /// The send writes compressed extents without decompression.
     sends_encoded: bool,
-    /// A batch is read in disk order.
+    /// Batches are submitted by logical address.
     rotating: bool,
-    /// The bytes that may be ahead of the send, and the part that other readers leave.
+    /// Limit of the bytes ahead of the send, and the part of it that other readers leave.
     window: Window,
     room: u64,
     credit: Credit,
-    /// A range of the last leaf was left out for want of credit.
+    /// The credit was too small for a range in the last leaf scanned.
     is_short: bool,
-    /// The inode of the last inode item, and whether it is a file that is sent.
+    /// The inode number of the last inode item, and whether send reads that inode's data.
     file: (u64, bool),
     queue: Queue,
-    /// The order in which the last batch is to be read.
+    /// The submission order of the last batch, as indices into it.
     order: KVVec<u32>,
     recent: Recent,
 }
 
 impl DataReada {
-    /// The readahead of a send from `disk` that reads extents newer than generation `min_gen`, and
-    /// sends compressed extents as they are if `sends_encoded`. It reads nothing if the readahead
-    /// of `disk` is 0.
+    /// Creates the readahead of a send from `disk`. The send reads extents newer than `min_gen`,
+    /// and writes compressed extents without decompression if `sends_encoded`. Nothing is read
+    /// ahead if [`Disk::window`] is 0.
     ///
     /// # Errors
     ///
-    /// `ENOMEM` if there is no memory for it.
+    /// `ENOMEM` if the queue or the tables cannot be allocated.
     pub(crate) fn new(disk: Disk, min_gen: u64, sends_encoded: bool) -> Result<Self> {
         let window = Window::new(FIRST_WINDOW, disk.window());
         Ok(Self {
@@ -170,8 +169,8 @@ impl DataReada {
         })
     }
 
-    /// Moves the send to `key`; it `has_read` file data since the last position. Returns whether it
-    /// wants the next batch.
+    /// Moves the send to `key`. `has_read`: the send has read file data since the last call.
+    /// Returns whether the next batch is to be planned.
     pub(crate) fn advance(&mut self, key: Key, has_read: bool) -> bool {
         while let Some(range) = self.queue.pass(key) {
             if has_read {
@@ -184,23 +183,23 @@ impl DataReada {
         self.next.is_some() && key >= self.mark && self.queue.is_half_empty(self.room)
     }
 
-    /// Notes that data read ahead was dropped before its use: memory is short.
+    /// Shrinks the window: memory is short, since data was evicted before its use.
     pub(crate) fn report_evicted(&mut self) {
         self.window.shrink();
         self.room = min(self.room, self.window.size());
     }
 
-    /// The number of ranges that the send has passed.
+    /// The number of ranges that the send has passed, modulo 2^32.
     pub(crate) fn passed(&self) -> u32 {
         self.queue.passed()
     }
 
-    /// The size of the ranges ahead of the send, in bytes.
+    /// The memory that the ranges ahead of the send take, in bytes.
     pub(crate) fn held(&self) -> u64 {
         self.queue.bytes()
     }
 
-    /// Plans the next batch.
+    /// Plans the next batch. The readahead of `others` limits the size.
     pub(crate) fn plan<T: Subvolume>(&mut self, tree: &T, others: Others) {
         self.queue.begin();
         let window = self.window;
@@ -219,22 +218,22 @@ impl DataReada {
         });
     }
 
-    /// The ranges of the last batch, in the order of the send.
+    /// The ranges of the last batch, in send order.
     pub(crate) fn planned(&self) -> &[FileRange] {
         self.queue.batch()
     }
 
-    /// Their numbers, each once, in the order of submission.
+    /// Indices into [`DataReada::planned`], in submission order.
     pub(crate) fn order(&self) -> &[u32] {
         &self.order
     }
 
-    /// Looks through leaves from `from` on. Returns the key to go on at, `None` at the end.
+    /// Scans leaves from `from` on. Returns the key to continue at, `None` at the end.
     fn gather<T: Subvolume>(&mut self, tree: &T, from: Key) -> Option<Key> {
         let position = self.position;
         if from == position && position.kind == EXTENT_DATA_KEY && position.objectid != self.file.0
         {
-            // C reports the extents of files that are sent only: it has read the inode item.
+            // C reports extents only after it has read the inode item of a file that is sent.
             self.file = (position.objectid, true);
         }
         let Some(mut cursor) = Cursor::new(tree, from, true, END) else {
@@ -250,13 +249,13 @@ impl DataReada {
             if let Some(next) = self.scan(&leaf, from) {
                 return next;
             }
-            // Leaves that are far away can wait.
+            // Plan again halfway through these leaves.
             if leaves + 1 == MAX_LEAVES / 2 {
                 self.mark = first;
             }
             cursor.advance();
             if self.is_short {
-                // There may be more credit when the send gets there.
+                // The send may have returned credit by then.
                 self.mark = cursor.key().unwrap_or_default();
                 break;
             }
@@ -264,8 +263,9 @@ impl DataReada {
         cursor.key()
     }
 
-    /// Moves the cursor to the next leaf that may have newer extents; returns it with its first key
-    /// from `from` on. Without such a leaf, or after so many `steps`, gives the key to go on at.
+    /// Moves the cursor to the next leaf newer than `min_gen`. Returns the leaf and its first key,
+    /// or `from` if that is greater. Without such a leaf, or after `steps`, returns the key to
+    /// continue at.
     fn next_leaf<T: Subvolume>(
         &mut self,
         cursor: &mut Cursor<'_, T>,
@@ -294,7 +294,7 @@ impl DataReada {
                     .ok_or_else(|| Some(self.wait_for(first)));
             }
             if cursor.descend(None, 0).is_none() {
-                // The send comes to the same error.
+                // The send hits the same error.
                 self.mark = first;
                 return Err(Some(first));
             }
@@ -302,8 +302,8 @@ impl DataReada {
         Err(cursor.key())
     }
 
-    /// Looks through the items of a leaf from the key `from` on. Returns where to go on, if that is
-    /// not in the next leaf.
+    /// Scans the items of a leaf from the key `from` on. Returns the key to continue at, unless
+    /// that is in the next leaf.
     fn scan(&mut self, leaf: &impl Items, from: Key) -> Option<Option<Key>> {
         for item in 0..leaf.nritems() {
             let key = leaf.key(item);
@@ -330,8 +330,8 @@ impl DataReada {
         None
     }
 
-    /// Goes on at `next` when the send has come to another extent or inode: the leaf may be in
-    /// memory then.
+    /// Delays the scan at `next` until the send reaches another extent or inode: the leaf may be
+    /// cached by then.
     fn wait_for(&mut self, next: Key) -> Key {
         let position = self.position;
         self.mark = Key {
@@ -345,13 +345,13 @@ impl DataReada {
         next
     }
 
-    /// Plans to read an extent, if the send will.
+    /// Adds an extent to the batch, if the send is expected to read its data.
     fn plan_extent(&mut self, key: Key, extent: Extent) {
-        // The block layer cannot cope with empty reads that are merged with others.
+        // Skip corrupted sizes: the block layer cannot handle empty reads merged with others.
         let is_broken = extent.is_compressed && !(1..=MAX_COMPRESSED).contains(&extent.disk_len);
         if is_broken
             || extent.generation <= self.min_gen
-            // The second send of the same data is a clone.
+            // Send can clone data that it has sent before.
             || self.recent.is_repeated(extent.bytenr, extent.offset)
         {
             return;
@@ -378,7 +378,7 @@ impl DataReada {
         }
     }
 
-    /// Cuts a range where the page cache is to read the rest of its run of extents.
+    /// Truncates a range where the readahead of the page cache takes over the run of extents.
     fn cut(&mut self, range: &mut FileRange) {
         let most = min(self.room, max(self.window.most() / 4, FIRST_WINDOW));
         let len = range.len;

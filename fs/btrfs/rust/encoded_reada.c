@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 /*
- * The readahead of compressed extents for a send that sends them as they are on disk. Each is read
- * into pages of its own, and copied to the send buffer when the send comes to it.
+ * Readahead of compressed extents for a send that does not decompress them. Each extent is read
+ * into pages of its own, and copied to the send buffer when the send reaches it.
  */
 
 #include <linux/completion.h>
@@ -18,13 +18,13 @@
 #include "data_reada.h"
 #include "reada_stats.h"
 
-/* An extent that is read as it is on disk. */
+/* A compressed extent that is read without decompression. */
 struct btrfs_encoded_extent {
 	u64 ino;
 	u64 offset;
 	u64 bytenr;
 	u64 len;
-	/* The last relocation before the plan. */
+	/* fs_info->last_reloc_trans at the plan. */
 	u64 last_reloc_trans;
 	refcount_t pending;
 	blk_status_t status;
@@ -39,7 +39,7 @@ static struct btrfs_encoded_extent **encoded_slot(struct btrfs_data_reada *reada
 	return &reada->encoded[number % BTRFS_RUST_DATA_RANGES];
 }
 
-/* Let go of an extent. */
+/* Wait for an extent and free it. */
 static void put_encoded(const struct btrfs_root *root, struct btrfs_encoded_extent **slot)
 {
 	struct btrfs_encoded_extent *read = *slot;
@@ -56,7 +56,7 @@ static void put_encoded(const struct btrfs_root *root, struct btrfs_encoded_exte
 	*slot = NULL;
 }
 
-/* Let go of the extents of the first @passed ranges of the send. */
+/* Free the extents of the first @passed ranges of the send. */
 void btrfs_encoded_reada_pass(struct btrfs_data_reada *reada, u32 passed)
 {
 	for (; reada->passed != passed; reada->passed++)
@@ -78,7 +78,7 @@ static void end_encoded(struct btrfs_bio *bbio)
 
 static struct btrfs_encoded_extent *alloc_encoded(u64 len)
 {
-	/* As readahead_gfp_mask(): a guess must not kill a task. */
+	/* As readahead_gfp_mask(): speculative reads must not invoke the OOM killer. */
 	const gfp_t gfp = GFP_KERNEL | __GFP_NORETRY | __GFP_NOWARN | __GFP_ACCOUNT;
 	const unsigned int nr_pages = DIV_ROUND_UP_ULL(len, PAGE_SIZE);
 	struct btrfs_encoded_extent *read;
@@ -95,9 +95,8 @@ static struct btrfs_encoded_extent *alloc_encoded(u64 len)
 }
 
 /*
- * Submit the bios of an extent. They are those of the metadata inode, so that the block layer
- * neither verifies nor repairs them, and counts no errors: is_intact() verifies the extents that
- * are used.
+ * Submit the bios of an extent. They are bios of the btree inode, so that the block layer neither
+ * verifies nor repairs the data, and counts no errors. is_intact() verifies extents that are used.
  */
 static void submit_encoded(struct btrfs_encoded_extent *read, struct btrfs_inode *inode)
 {
@@ -123,7 +122,7 @@ static void submit_encoded(struct btrfs_encoded_extent *read, struct btrfs_inode
 	btrfs_submit_bbio(bbio, 0);
 }
 
-/* Start reading an extent as it is on disk. */
+/* Start reading an extent without decompression. */
 void btrfs_encoded_reada_read(struct btrfs_data_reada *reada,
 			      const struct btrfs_rust_file_range *range, u64 last_reloc_trans)
 {
@@ -148,7 +147,7 @@ void btrfs_encoded_reada_read(struct btrfs_data_reada *reada,
 		complete_all(&read->done);
 }
 
-/* The checksum of the block at @offset in the data read. */
+/* Calculate the checksum of the block at @offset in the data read. */
 static void checksum(struct btrfs_fs_info *fs_info, const struct btrfs_encoded_extent *read,
 		     u64 offset, u8 *csum)
 {
@@ -164,11 +163,11 @@ static void checksum(struct btrfs_fs_info *fs_info, const struct btrfs_encoded_e
 	btrfs_calculate_block_csum_pages(fs_info, paddrs, csum);
 }
 
-/* The data read of an extent of @inode has the right checksums. */
+/* Whether the data read of an extent of @inode matches its checksums. */
 static bool is_intact(const struct btrfs_encoded_extent *read, struct btrfs_inode *inode)
 {
 	struct btrfs_fs_info *fs_info = inode->root->fs_info;
-	/* It is not submitted: it tells btrfs_lookup_bio_sums() the range. */
+	/* This bio is not submitted: it passes the range to btrfs_lookup_bio_sums(). */
 	struct btrfs_bio *bbio = btrfs_bio_alloc(0, REQ_OP_READ, inode, 0, NULL, NULL);
 	u8 csum[BTRFS_CSUM_SIZE];
 	bool ret;
@@ -191,7 +190,7 @@ static bool is_intact(const struct btrfs_encoded_extent *read, struct btrfs_inod
 	return ret;
 }
 
-/* Wait for an extent and copy it to @pages, unless it is damaged or may have been relocated. */
+/* Wait for an extent and copy it to @pages, unless it is damaged or possibly relocated. */
 static int copy_encoded(const struct btrfs_data_reada *reada, struct btrfs_encoded_extent *read,
 			struct btrfs_inode *inode, struct page **pages)
 {
@@ -212,7 +211,7 @@ static int copy_encoded(const struct btrfs_data_reada *reada, struct btrfs_encod
 
 /*
  * Copy the extent of @inode at @bytenr, of @len bytes on disk, to @pages. Returns -ENOENT if it was
- * not read ahead, or is damaged: send reads it again then, and counts and repairs the damage.
+ * not read ahead or is damaged. Send then reads it again, and counts and repairs the damage.
  */
 int btrfs_data_reada_encoded(struct btrfs_data_reada *reada, struct btrfs_inode *inode, u64 bytenr,
 			     u64 len, struct page **pages)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 /*
- * The readahead of file data into the page cache, ahead of a send. The inodes are held until the
- * send has passed them.
+ * Readahead of file data for a send, into the page cache. Inodes are held until the send has passed
+ * them.
  */
 
 #include <linux/backing-dev.h>
@@ -16,28 +16,28 @@
 #include "data_reada.h"
 #include "reada_stats.h"
 
-/* Pages to read at a time: a fatal signal ends the readahead between two of them. */
+/* Pages to read at a time. A fatal signal ends the readahead after any of these chunks. */
 #define READ_CHUNK	((pgoff_t)(SZ_2M >> PAGE_SHIFT))
 
 struct btrfs_reada_inode {
 	u64 ino;
-	/* NULL if no data of it is read ahead. */
+	/* NULL if no data of the inode is read ahead. */
 	struct inode *inode;
-	/* The start of the readahead, and the part of it that is unused; whole pages, in bytes. */
+	/* The start of the readahead and the size of its unused part; whole pages, in bytes. */
 	u64 start;
 	u64 unused;
-	/* The pages before this offset were counted as used, if they were used. */
+	/* Used pages before this file offset are counted already. */
 	u64 counted;
-	/* Its page cache was empty before the readahead; the number of pages after it. */
+	/* Whether the page cache was empty before the readahead; the number of pages after it. */
 	bool clean;
 	unsigned long nrpages;
-	/* The send has begun to read it, and cleans the page cache. */
+	/* The send has begun to read the inode, and is responsible for its page cache. */
 	bool is_open;
-	/* The last relocation before any of it was read. */
+	/* fs_info->last_reloc_trans before any data of the inode was read. */
 	u64 last_reloc_trans;
 };
 
-/* The page cache of an inode has only pages that were read ahead. */
+/* Whether, by the page counts, only the readahead has filled the page cache of an inode. */
 static bool is_clean(const struct btrfs_reada_inode *held)
 {
 	return held->clean && held->inode->i_mapping->nrpages <= held->nrpages;
@@ -54,8 +54,8 @@ static u64 last_reloc_trans_of(const struct btrfs_reada_inode *held)
 }
 
 /*
- * A block group was relocated since the inode is held, and its data has no checksums. Relocation
- * does not wait for reads: other data may have been written there before they were done.
+ * Whether a block group was relocated while the inode was held, and its data has no checksums.
+ * Relocation does not wait for reads in flight, so they may have returned newly written data.
  */
 static bool may_be_wrong(const struct btrfs_reada_inode *held)
 {
@@ -73,14 +73,14 @@ static void count_unused(struct btrfs_reada_inode *held)
 	held->unused = 0;
 }
 
-/* Let go of an inode, and drop its unused pages if nobody else has read it. */
+/* Release an inode. Drop its unused pages, unless another task has read pages of it. */
 static void put_inode(struct btrfs_reada_inode *held)
 {
 	if (held->inode) {
 		const bool is_unused = !held->is_open && is_clean(held);
 
 		count_unused(held);
-		/* Pages that are still being read stay only if checksums verify them. */
+		/* Without checksums, pages whose reads are in flight must not stay. */
 		if (may_be_wrong(held) || (is_unused && lacks_checksums(held)))
 			invalidate_inode_pages2(held->inode->i_mapping);
 		else if (is_unused)
@@ -90,7 +90,7 @@ static void put_inode(struct btrfs_reada_inode *held)
 	*held = (struct btrfs_reada_inode){ };
 }
 
-/* Returns whether there was memory. btrfs_page_reada_end() is to be called in any case. */
+/* Returns false without memory. btrfs_page_reada_end() is to be called in any case. */
 bool btrfs_page_reada_init(struct btrfs_data_reada *reada)
 {
 	reada->inodes = kvzalloc_objs(*reada->inodes, BTRFS_RUST_DATA_INODES);
@@ -98,7 +98,7 @@ bool btrfs_page_reada_init(struct btrfs_data_reada *reada)
 	return reada->inodes && reada->marked;
 }
 
-/* Let go of all inodes. */
+/* Release all inodes. */
 void btrfs_page_reada_end(struct btrfs_data_reada *reada)
 {
 	for (u32 i = 0; reada->inodes && i < BTRFS_RUST_DATA_INODES; i++)
@@ -122,7 +122,7 @@ void btrfs_page_reada_hold(struct btrfs_data_reada *reada,
 	inode = btrfs_iget(range->ino, reada->root);
 	if (IS_ERR(inode))
 		return;
-	/* Where keys are out of order, the planner may have seen another inode item. */
+	/* With corrupted key order, the planner may have seen another inode item. */
 	if (!S_ISREG(inode->vfs_inode.i_mode)) {
 		iput(&inode->vfs_inode);
 		return;
@@ -134,12 +134,12 @@ void btrfs_page_reada_hold(struct btrfs_data_reada *reada,
 }
 
 /*
- * Start reading @count pages from @index on, in folios as large as the page cache has. The first
- * one gets the mark of page_cache_async_readahead(), unless the last one ends the file.
+ * Start reading @count pages from @index on, in the largest folios that the page cache supports.
+ * The first folio gets the readahead mark, unless the last one ends the file.
  *
  * Only page_cache_async_ra() makes large folios. It doubles the last window, up to ra_pages, and
- * rounds the end of the new one down to the lowest bit of ra_pages. So let the last window be half
- * of @count, and ra_pages odd. @marked merely loses its mark.
+ * rounds the end of the new one down to the lowest set bit of ra_pages. So let the last window be
+ * half of @count, and ra_pages odd. @marked merely loses its readahead mark.
  */
 static void read_window(struct address_space *mapping, struct folio *marked, pgoff_t index,
 			pgoff_t count)
@@ -156,7 +156,7 @@ static void read_window(struct address_space *mapping, struct folio *marked, pgo
 	page_cache_async_ra(&ractl, marked, count);
 }
 
-/* Keep put_file_data() from reading ahead when it comes to the page @index. */
+/* Keep put_file_data() from starting readahead at the page @index. */
 static void clear_mark(struct address_space *mapping, pgoff_t index)
 {
 	struct folio *folio = filemap_get_folio(mapping, index);
@@ -176,7 +176,7 @@ void btrfs_page_reada_read(struct btrfs_data_reada *reada,
 	const pgoff_t ra_pages = inode_to_bdi(held->inode)->ra_pages;
 	const pgoff_t index = range->offset >> PAGE_SHIFT;
 	const pgoff_t count = DIV_ROUND_UP_ULL(end, PAGE_SIZE) - index;
-	/* put_file_data() goes on from the mark of the second window, not too far from the end. */
+	/* put_file_data() continues at the mark of this part, which is not too close to the end. */
 	const pgoff_t second = range->is_cut ? min(max(ra_pages / 2, 1), count / 2) : 0;
 	const unsigned long nrpages = mapping->nrpages;
 
@@ -192,7 +192,7 @@ void btrfs_page_reada_read(struct btrfs_data_reada *reada,
 		read_window(mapping, reada->marked, index + count - second, second);
 	held->start = min(held->start, (u64)index << PAGE_SHIFT);
 	held->nrpages = mapping->nrpages;
-	/* Unless other tasks read or free pages of it at the same time. */
+	/* An estimate: other tasks may read or free pages of the inode in the meantime. */
 	if (held->nrpages > nrpages) {
 		const u64 bytes = (u64)(held->nrpages - nrpages) << PAGE_SHIFT;
 
@@ -202,7 +202,7 @@ void btrfs_page_reada_read(struct btrfs_data_reada *reada,
 	}
 }
 
-/* Let go of the inodes before @ino. */
+/* Release the inodes before @ino. */
 void btrfs_page_reada_pass(struct btrfs_data_reada *reada, u64 ino)
 {
 	while (reada->inodes[reada->first].ino && reada->inodes[reada->first].ino < ino) {
@@ -219,8 +219,8 @@ struct inode *btrfs_page_reada_inode(const struct btrfs_data_reada *reada,
 }
 
 /*
- * Note that the send reads data of @inode. If it is to @clean the page cache afterwards, from
- * @start on, that includes the pages read ahead.
+ * Report that the send reads data of @inode. If only the readahead has filled the page cache, set
+ * @clean and lower @start: the send then drops the pages that were read ahead, too.
  */
 void btrfs_data_reada_use(struct btrfs_data_reada *reada, const struct inode *inode, bool *clean,
 			  u64 *start)
@@ -243,8 +243,8 @@ void btrfs_data_reada_use(struct btrfs_data_reada *reada, const struct inode *in
 }
 
 /*
- * Count the folio of @inode at @start as used, up to @end at most, before the send waits for it.
- * A page counts once, also if the send comes to it again.
+ * Count the folio of @inode at @start as used, up to @end at most, before the send waits for it. A
+ * page counts once, even if the send reads it again.
  */
 void btrfs_data_reada_use_folio(struct btrfs_data_reada *reada, const struct inode *inode,
 				u64 start, u64 end)
@@ -258,7 +258,7 @@ void btrfs_data_reada_use_folio(struct btrfs_data_reada *reada, const struct ino
 	if (held->inode != inode || !held->unused || start < held->start)
 		return;
 	folio = filemap_get_folio(inode->i_mapping, start >> PAGE_SHIFT);
-	/* Dropped already. The pages that the page cache reads again count as used. */
+	/* Evicted already. Pages that the page cache reads again count as used. */
 	if (IS_ERR(folio))
 		return;
 	start = max(round_down(start, PAGE_SIZE), held->counted);
@@ -274,8 +274,8 @@ void btrfs_data_reada_use_folio(struct btrfs_data_reada *reada, const struct ino
 }
 
 /*
- * If @folio of @inode, locked and uptodate, may be wrong, put it, drop all pages of @inode, and
- * return true: the caller is to read them again.
+ * If @folio of @inode, locked and uptodate, may have wrong data, put it, drop all pages of @inode,
+ * and return true: the caller reads them again.
  */
 bool btrfs_data_reada_put_moved(struct btrfs_data_reada *reada, const struct inode *inode,
 				struct folio *folio)
@@ -291,7 +291,7 @@ bool btrfs_data_reada_put_moved(struct btrfs_data_reada *reada, const struct ino
 	folio_unlock(folio);
 	folio_put(folio);
 	last_reloc_trans = last_reloc_trans_of(held);
-	/* Waits for reads in flight. Pages that another reader has locked stay: try again. */
+	/* Waits for reads in flight. Pages that another reader has locked remain: try again. */
 	if (!invalidate_inode_pages2(inode->i_mapping)) {
 		held->last_reloc_trans = last_reloc_trans;
 		count_unused(held);

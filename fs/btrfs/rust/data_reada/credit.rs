@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The budget for data that may be read in vain.
+//! Budget for file data that is read ahead and may stay unused.
 
 use core::cmp::min;
 
-/// At most one wasted byte per so many used bytes.
+/// Used bytes that earn one extra byte of credit.
 pub(super) const USED_PER_WASTED: u64 = 50;
 
-/// Bytes that may be read ahead before some of them are used.
+/// Credit: bytes that may be read ahead before the send uses data.
 pub(crate) struct Credit {
     pub(super) bytes: u64,
     most: u64,
-    /// The number of ranges that were used in a row, and the number from which on the credit of
-    /// each is returned twice. It doubles when a range was wasted after that.
+    /// The number of ranges used in a row, and the streak from which on a used range earns its
+    /// whole cost as extra credit. A wasted range that ends such a streak doubles `trust`.
     streak: u64,
     trust: u64,
 }
 
 impl Credit {
-    /// A credit of `most` bytes. Used ranges make it no more than that.
+    /// Creates a credit of `most` bytes, which is also its maximum.
     pub(crate) fn new(most: u64) -> Self {
         Self {
             bytes: most,
@@ -28,8 +28,8 @@ impl Credit {
         }
     }
 
-    /// Takes `cost` bytes. Returns whether there were so many; a range that is left out adds a
-    /// little.
+    /// Takes `cost` bytes. Returns false if the credit is too small; then it grows by a part of
+    /// `cost`, so that a later range fits.
     pub(crate) fn take(&mut self, cost: u64) -> bool {
         if let Some(rest) = self.bytes.checked_sub(cost) {
             self.bytes = rest;
@@ -39,7 +39,7 @@ impl Credit {
         false
     }
 
-    /// Returns the `cost` of a range that was used, and a little more.
+    /// Returns the `cost` of a used range, and adds the extra credit that it earns.
     pub(crate) fn note_used(&mut self, cost: u64) {
         let more = if self.streak < self.trust {
             cost / USED_PER_WASTED
@@ -50,7 +50,7 @@ impl Credit {
         self.streak += 1;
     }
 
-    /// Notes that a range was wasted, whose cost is lost.
+    /// Records a wasted range, whose cost is not returned.
     pub(crate) fn note_wasted(&mut self) {
         if self.streak >= self.trust {
             self.trust = self.trust.saturating_mul(2);
@@ -64,7 +64,7 @@ impl Credit {
 mod tests {
     use super::*;
 
-    /// The gain from one range of 5,000 bytes.
+    /// The credit gained from one range of 5,000 bytes.
     fn gain(credit: &mut Credit, is_used: bool) -> u64 {
         let before = credit.bytes;
         if is_used {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn misplaced_trust_is_harder_to_earn() {
+    fn waste_after_a_streak_doubles_trust() {
         let mut credit = Credit::new(1 << 30);
         assert!(credit.take(1 << 30));
         for (trust, wasted_after) in [(50, 10), (50, 60), (100, 101), (200, 0)] {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_without_credit_adds_a_little() {
+    fn range_without_credit_adds_two_percent() {
         let mut credit = Credit::new(10_000);
         assert!(credit.take(6000) && !credit.take(6000));
         assert_eq!(credit.bytes, 4000 + 120);

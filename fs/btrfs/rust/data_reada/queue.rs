@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ranges of files that are ahead of a send.
+//! Queue of the file ranges planned ahead of a send.
 
 use kernel::{
     page::PAGE_SIZE,
@@ -10,33 +10,33 @@ use kernel::{
 use super::EXTENT_DATA_KEY;
 use crate::tree::Key;
 
-/// The most inodes to hold.
+/// Maximum number of inodes that C holds.
 pub(crate) const MAX_INODES: usize = 256;
 
-/// The most ranges ahead of the send.
+/// Maximum number of ranges in the queue.
 pub(crate) const MAX_RANGES: usize = 2048;
 
 /// A range of a file to read ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct FileRange {
-    /// The inode.
+    /// The inode number.
     pub(crate) ino: u64,
     /// The offset in the file, in bytes.
     pub(crate) offset: u64,
-    /// In bytes.
+    /// The length, in bytes.
     pub(crate) len: u64,
-    /// The logical address of its extent, and the size of the extent on disk, in bytes.
+    /// The logical address of the extent, and its size on disk, in bytes.
     pub(crate) bytenr: u64,
     pub(crate) disk_len: u64,
-    /// A number from 0 to [`MAX_INODES`] - 1 of its inode. It is unique among the inodes ahead of
-    /// the send and the one that the send is at.
+    /// The slot of the inode, from 0 to [`MAX_INODES`] - 1. It is unique among the inodes ahead of
+    /// the send and the current inode of the send.
     pub(crate) slot: u32,
-    /// The number of ranges planned before it.
+    /// Sequence number: the number of ranges planned before it, modulo 2^32.
     pub(crate) number: u32,
-    /// The extent is to be read as it is on disk.
+    /// The compressed extent is read without decompression.
     pub(crate) is_encoded: bool,
-    /// The page cache is to go on by itself after it.
+    /// The readahead of the page cache continues after the range.
     pub(crate) is_cut: bool,
 }
 
@@ -49,7 +49,7 @@ impl FileRange {
         }
     }
 
-    /// Its size in memory, in bytes.
+    /// The memory that the range takes, in bytes.
     pub(crate) fn cost(&self) -> u64 {
         if self.is_encoded {
             self.disk_len.next_multiple_of(PAGE_SIZE as u64)
@@ -59,17 +59,17 @@ impl FileRange {
     }
 }
 
-/// The ranges ahead of a send, in its order.
+/// The ranges ahead of a send, in send order.
 pub(crate) struct Queue {
-    /// Those that the send has passed since the last batch come first.
+    /// The ranges passed since the last batch, then the ranges ahead.
     ranges: KVVec<FileRange>,
-    /// The first range ahead, and the first of the last batch.
+    /// Indices of the first range ahead, and of the first range of the last batch.
     first: usize,
     batch: usize,
-    /// The cost and the inodes of the ranges ahead.
+    /// The total cost of the ranges ahead, in bytes, and the number of their inodes.
     bytes: u64,
     pub(super) inodes: usize,
-    /// The number of ranges passed.
+    /// The number of ranges passed, modulo 2^32.
     passed: u32,
     /// The inode planned last, and its slot.
     last_ino: u64,
@@ -77,11 +77,11 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// An empty queue.
+    /// Creates an empty queue.
     ///
     /// # Errors
     ///
-    /// `ENOMEM` if there is no memory for [`MAX_RANGES`].
+    /// `ENOMEM` if there is no memory for [`MAX_RANGES`] ranges.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {
             ranges: KVVec::with_capacity(MAX_RANGES, GFP_KERNEL)?,
@@ -95,12 +95,12 @@ impl Queue {
         })
     }
 
-    /// The bytes ahead.
+    /// The total cost of the ranges ahead, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The number of ranges passed.
+    /// The number of ranges passed, modulo 2^32.
     pub(crate) fn passed(&self) -> u32 {
         self.passed
     }
@@ -115,7 +115,7 @@ impl Queue {
         self.ranges.get(self.batch..).unwrap_or_default()
     }
 
-    /// Passes the next range, if it is before `key`.
+    /// Takes the next range off the queue, if it begins before `key`.
     pub(crate) fn pass(&mut self, key: Key) -> Option<FileRange> {
         let range = *self.ahead().first().filter(|range| range.key() < key)?;
         self.bytes -= range.cost();
@@ -126,7 +126,7 @@ impl Queue {
         Some(range)
     }
 
-    /// Begins a batch.
+    /// Starts a batch, and drops the passed ranges.
     pub(crate) fn begin(&mut self) {
         let ahead = self.ahead().len();
         self.ranges.copy_within(self.first.., 0);
@@ -135,7 +135,7 @@ impl Queue {
         self.batch = ahead;
     }
 
-    /// Adds a range to the batch, and gives it its number and the slot of its inode.
+    /// Appends a range to the batch, and sets its number and the slot of its inode.
     pub(crate) fn push(&mut self, mut range: FileRange) {
         if self.last_ino != range.ino {
             self.last_ino = range.ino;
@@ -145,22 +145,22 @@ impl Queue {
         range.number = self.passed.wrapping_add(self.ahead().len() as u32);
         let last = self.ahead().last();
         let is_new = last.is_none_or(|last| last.ino != range.ino);
-        // is_full() was asked before.
+        // There is room: the caller has checked is_full().
         if self.ranges.push_within_capacity(range).is_ok() {
             self.inodes += usize::from(is_new);
             self.bytes += range.cost();
         }
     }
 
-    /// There is no room for a range more, of `room` bytes.
+    /// Whether the queue takes no more ranges, with `room` as the limit of bytes.
     pub(crate) fn is_full(&self, room: u64) -> bool {
         self.bytes >= room
-            // One slot is that of the inode that the send is at.
+            // One slot is kept for the current inode of the send.
             || self.inodes >= MAX_INODES - 1
             || self.ranges.len() >= MAX_RANGES
     }
 
-    /// At most half of all room is used.
+    /// Whether bytes, inodes and ranges are at most half of their limits.
     pub(crate) fn is_half_empty(&self, room: u64) -> bool {
         self.bytes <= room / 2
             && self.inodes <= MAX_INODES / 2

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Extents and runs of extents that were seen lately.
+//! Recently scanned extents, to detect repeated data and runs.
 
 use kernel::prelude::*;
 
 use crate::hash::hash_64;
 
-/// The number of extents remembered: 2^12.
+/// Binary logarithm of the number of extents remembered.
 const EXTENT_BITS: u32 = 12;
 
-/// Extents that follow each other in a file.
+/// A run of adjacent extents of a file.
 #[derive(Default)]
 struct Run {
     ino: u64,
@@ -17,19 +17,19 @@ struct Run {
     len: u64,
 }
 
-/// Extents and the run that were seen last.
+/// The extents scanned recently, and the last run.
 pub(crate) struct Recent {
-    /// The address of an extent and the offset in it, by their hash.
+    /// Hash table of the logical address of an extent and the offset in it.
     extents: KVVec<(u64, u64)>,
     run: Run,
 }
 
 impl Recent {
-    /// Nothing was seen.
+    /// Creates an empty table.
     ///
     /// # Errors
     ///
-    /// `ENOMEM` if there is no memory for the extents.
+    /// `ENOMEM` if the table cannot be allocated.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {
             extents: KVVec::from_elem((0, 0), 1 << EXTENT_BITS, GFP_KERNEL)?,
@@ -37,7 +37,8 @@ impl Recent {
         })
     }
 
-    /// Notes data at `offset` in the extent at `bytenr`. Returns whether it was seen lately.
+    /// Records data at `offset` in the extent at `bytenr`. Returns whether the table had it
+    /// already; a hash collision replaces older data.
     pub(crate) fn is_repeated(&mut self, bytenr: u64, offset: u64) -> bool {
         let data = (bytenr, offset);
         let hash = hash_64(bytenr ^ offset.rotate_left(32), EXTENT_BITS);
@@ -47,8 +48,8 @@ impl Recent {
         core::mem::replace(seen, data) == data
     }
 
-    /// Notes an extent of the inode `ino`, `len` bytes at `offset`. Returns the length of the run
-    /// that it continues, in bytes.
+    /// Records an extent of the inode `ino`, `len` bytes at `offset`. Returns the length of the run
+    /// that it continues, in bytes, or 0.
     pub(crate) fn continue_run(&mut self, ino: u64, offset: u64, len: u64) -> u64 {
         let before = if self.run.ino == ino && self.run.end == offset {
             self.run.len
