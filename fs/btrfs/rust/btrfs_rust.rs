@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The parts of btrfs that are written in Rust.
+//! Rust code of btrfs. C calls it through [`ffi`].
 
 mod data_reada;
 mod ffi;

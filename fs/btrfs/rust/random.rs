@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Repeatable random numbers for the tests.
+//! Reproducible pseudo-random numbers for the tests.
 
 /// The xorshift64 generator of G. Marsaglia.
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// Starts a sequence; `seed` must not be 0, which the generator would never leave.
+    /// Starts a sequence. `seed` must not be 0, which yields only zeroes.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }

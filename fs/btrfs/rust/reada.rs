@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The children of a node to read ahead when a search or a comparison goes down.
+//! Selection of siblings to read ahead when a search or a comparison descends.
 //!
-//! The result is an iterator over slots of the node, in the order of submission.
+//! The result is an iterator over slots of the node, in submission order.
 
 use kernel::sizes::{
     SZ_128K,
@@ -11,41 +11,41 @@ use kernel::sizes::{
 
 use crate::tree::Node;
 
-/// The greatest distance on disk, in bytes, of a child that is worth reading along.
+/// Maximum distance of a child from the target, between logical addresses in bytes.
 const MAX_DISTANCE: u64 = SZ_64K as u64;
 
-/// The search stops once it has looked at more slots than this.
+/// The selection ends after it has scanned more slots than this.
 pub(crate) const MAX_SCAN: u32 = 32;
 
 /// The readahead mode of a search: the `reada` of `struct btrfs_path`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Nothing; `READA_NONE`.
+    /// No readahead; `READA_NONE`.
     None,
-    /// Leaves that come before the target and are near to it on disk; `READA_BACK`.
+    /// Leaves before the target and close to it on disk; `READA_BACK`.
     Back,
-    /// Leaves that come after the target and are near to it on disk; `READA_FORWARD`.
+    /// Leaves after the target and close to it on disk; `READA_FORWARD`.
     Forward,
-    /// All that comes after the target, nodes too; `READA_FORWARD_ALWAYS`.
+    /// All children after the target, nodes too; `READA_FORWARD_ALWAYS`.
     ForwardAlways,
 }
 
-/// The slots to read ahead when a search goes down to a child; see [`for_search`].
+/// Iterator over the slots to read ahead when a search descends; see [`for_search`].
 pub(crate) struct Search<'a, N> {
     node: &'a N,
     mode: Mode,
-    /// The search leaves out all that is before the first key with another objectid, unless 0.
+    /// [`Mode::Back`] stops at a key with another objectid, unless this is 0.
     objectid: u64,
     target: u64,
-    /// The slot looked at last.
+    /// The slot scanned last.
     slot: u32,
-    /// Bytes that may be taken, the step in which they are exceeded included.
+    /// Bytes to select: the selection ends once `taken` exceeds this.
     limit: u64,
     taken: u64,
     scanned: u32,
 }
 
-/// Selects what to read ahead when a search for `objectid` goes down from `node` at `slot`;
+/// Selects slots to read ahead when a search for `objectid` descends from `node` at `slot`;
 /// `reada_for_search()`.
 pub(crate) fn for_search<N: Node>(
     node: &N,
@@ -56,7 +56,7 @@ pub(crate) fn for_search<N: Node>(
     let limit = match (mode, node.level()) {
         (Mode::None, _) => return None,
         (Mode::ForwardAlways, 1) => SZ_128K as u32,
-        // The time between visits of nodes is long: no more than a little I/O at once.
+        // Nodes are visited at longer intervals than leaves: avoid too much I/O at once.
         (Mode::ForwardAlways, _) => node.nodesize(),
         (_, 1) => SZ_64K as u32,
         _ => return None,
@@ -112,11 +112,11 @@ impl<N: Node> Iterator for Search<'_, N> {
     }
 }
 
-/// Selects what to read ahead when the comparison of two trees goes down from `node` at `slot`:
-/// the following children newer than `min_gen`; `tree_move_down()`.
+/// Selects slots to read ahead when the comparison of two trees descends from `node` at `slot`: the
+/// following children newer than `min_gen`; `tree_move_down()`.
 ///
-/// Older ones are in the other tree too and will not be visited. No child is newer than
-/// [`u64::MAX`]: that is for a comparison that has its readahead from [`crate::leaf_reada`].
+/// Older children are in the other tree too and are not visited. A `min_gen` of [`u64::MAX`]
+/// selects none: then [`crate::leaf_reada`] reads ahead for the comparison.
 pub(crate) fn for_move_down<N: Node>(
     node: &N,
     slot: u32,

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Positions in trees, above the leaves.
+//! Cursors over the nodes of trees.
 //!
-//! A [`Cursor`] reads nodes and waits for them. Of the leaves it knows what their parents say: the
-//! first key, the address and the generation.
+//! A [`Cursor`] reads nodes and waits for them. It does not read leaves: of a leaf it has the key
+//! pointer in the parent, with the first key, the logical address and the generation.
 
 use core::ops::Deref;
 
 use kernel::prelude::*;
 
-/// The greatest number of nodes on a path, without the leaf; `BTRFS_MAX_LEVEL` - 1.
+/// Maximum number of nodes on a path, without the leaf: `BTRFS_MAX_LEVEL` - 1.
 const MAX_DEPTH: usize = 7;
 
-/// The number of pointers that a cursor copies from a node at a time. Cursors are on the stack.
+/// Key pointers that a cursor copies from a node at a time: few, as cursors are on the stack.
 const PTRS_PER_COPY: usize = 2;
 
-/// A key of a tree, in the order of the tree; `struct btrfs_key`.
+/// A key; `struct btrfs_key`. The order is that of `btrfs_comp_cpu_keys()`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Zeroable)]
 #[repr(C)]
 pub(crate) struct Key {
-    /// The object that the item belongs to, an inode for example.
+    /// The object that the item belongs to, for example an inode number.
     pub(crate) objectid: u64,
     /// The type of the item.
     pub(crate) kind: u8,
-    /// Its meaning depends on the type.
+    /// The offset, whose meaning depends on the type.
     pub(crate) offset: u64,
 }
 
@@ -35,7 +35,7 @@ impl Key {
         offset: u64::MAX,
     };
 
-    /// The least greater key; [`Key::MAX`] is its own successor.
+    /// The smallest key greater than this one; [`Key::MAX`] is its own successor.
     pub(crate) fn successor(self) -> Self {
         if self == Self::MAX {
             return self;
@@ -50,7 +50,7 @@ impl Key {
     }
 }
 
-/// The pointer of a node to a child; `struct btrfs_key_ptr`.
+/// A key pointer of a node; `struct btrfs_key_ptr`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct KeyPtr {
@@ -63,29 +63,29 @@ pub(crate) struct KeyPtr {
 }
 
 impl KeyPtr {
-    /// Both point to the same block.
+    /// Returns whether both point to the same block.
     fn is_same(&self, other: &Self) -> bool {
         self.blockptr == other.blockptr && self.generation == other.generation
     }
 }
 
-/// A node of a tree: never a leaf.
+/// A node above the leaves.
 pub(crate) trait Node {
-    /// The level in the tree, 1 for a parent of leaves.
+    /// The level, 1 for a parent of leaves.
     fn level(&self) -> u32;
-    /// The size of each node of the filesystem, in bytes.
+    /// The node size of the filesystem, in bytes.
     fn nodesize(&self) -> u32;
     /// The number of children.
     fn nritems(&self) -> u32;
-    /// Copies the pointers from `slot` on. Past the last child, `ptrs` stays as it is.
+    /// Copies key pointers from `slot` on. Elements of `ptrs` past the last child are unchanged.
     fn copy_ptrs(&self, slot: u32, ptrs: &mut [KeyPtr]);
-    /// The slot of the child that begins with `key`, or [`Err`] with the first slot of a greater
-    /// key; `btrfs_bin_search()`.
+    /// Finds the slot of the child whose first key is `key`, or returns [`Err`] with the first slot
+    /// of a greater key; `btrfs_bin_search()`.
     fn search(&self, key: Key) -> Result<u32, u32>;
-    /// The block at `blockptr` is in memory, or being read.
+    /// Returns whether the block at `blockptr` is cached or being read; `find_extent_buffer()`.
     fn is_cached(&self, blockptr: u64) -> bool;
 
-    /// The pointer in `slot`.
+    /// The key pointer in `slot`.
     fn ptr(&self, slot: u32) -> KeyPtr {
         let mut ptr = KeyPtr::default();
         self.copy_ptrs(slot, core::slice::from_mut(&mut ptr));
@@ -118,13 +118,13 @@ impl<D: Deref<Target: Node>> Node for D {
 pub(crate) enum Root<N> {
     /// A node above the leaves.
     Node(N),
-    /// A leaf, or no tree at all. It has nothing to read ahead.
+    /// A leaf, or no tree at all: there is nothing to read ahead.
     Leaf,
-    /// The tree is not committed yet. A later call may find it committed.
+    /// The root is newer than the last commit. A later call may find it committed.
     Uncommitted,
 }
 
-/// A tree.
+/// A tree whose nodes can be read.
 pub(crate) trait Tree {
     /// A node above the leaves.
     type Node: Node;
@@ -132,11 +132,11 @@ pub(crate) trait Tree {
     /// The root.
     fn root(&self) -> Root<Self::Node>;
 
-    /// A task waits for the lock that keeps the tree as it is, or a fatal signal is pending.
+    /// Whether a task waits for the lock that keeps the tree stable, or a fatal signal is pending.
     fn is_contended(&self) -> bool;
 
-    /// Reads a child that is not a leaf, and waits for it; `None` on errors. The siblings in the
-    /// slots `ahead` are read ahead.
+    /// Reads the child node in `slot` and waits for it; `None` on errors and for a leaf. Starts
+    /// reading the siblings in the slots `ahead`, too.
     fn child(
         &self,
         node: &Self::Node,
@@ -149,31 +149,31 @@ pub(crate) trait Tree {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Leaf {
-    /// The pointer of its parent.
+    /// The key pointer in its parent.
     pub(crate) ptr: KeyPtr,
-    /// The number of its tree: 0 or 1.
+    /// The index of its tree in a comparison: 0 or 1.
     pub(crate) tree: u8,
 }
 
-/// A position in a tree, above the leaves.
+/// A position in a tree: a path of nodes above the leaves.
 pub(crate) struct Cursor<'a, T: Tree> {
     tree: &'a T,
-    /// The nodes from the root down, each with a slot.
+    /// The nodes from the root down, each with its current slot.
     path: [Option<(T::Node, u32)>; MAX_DEPTH],
     /// The number of nodes in `path`; 0 at the end of the tree.
     depth: usize,
-    /// Pointers of the last node in `path`, from the slot `first` on.
+    /// Key pointers copied from the last node in `path`, from the slot `first` on.
     ptrs: [KeyPtr; PTRS_PER_COPY],
     first: u32,
     from: Key,
-    /// The leaf that contains `from` is wanted, too, if it begins before.
+    /// Include a leaf that begins before `from` and contains it.
     inside: bool,
-    /// Leaves that begin here or later are not wanted.
+    /// Leaves whose first key is at or past this key are left out.
     end: Key,
 }
 
 impl<'a, T: Tree> Cursor<'a, T> {
-    /// A cursor in the root, where `from` is; `None` if the tree is not committed.
+    /// Creates a cursor at `from` in the root; `None` if the tree is not committed.
     pub(crate) fn new(tree: &'a T, from: Key, inside: bool, end: Key) -> Option<Self> {
         let mut cursor = Self {
             tree,
@@ -193,7 +193,7 @@ impl<'a, T: Tree> Cursor<'a, T> {
         Some(cursor)
     }
 
-    /// Goes down into a node; `None` if the path has no room for it.
+    /// Descends into `node`; `None` if the path is full.
     fn enter(&mut self, node: T::Node) -> Option<()> {
         let entry = self.path.get_mut(self.depth)?;
         let slot = match node.search(self.from) {
@@ -207,7 +207,7 @@ impl<'a, T: Tree> Cursor<'a, T> {
         Some(())
     }
 
-    /// Copies pointers from the slot of the cursor on.
+    /// Copies key pointers from the slot of the cursor on.
     fn load(&mut self) {
         let last = self
             .depth
@@ -219,34 +219,34 @@ impl<'a, T: Tree> Cursor<'a, T> {
         }
     }
 
-    /// The node and the slot of the cursor.
+    /// The lowest node of the path and its slot; `None` at the end of the tree.
     pub(crate) fn head(&self) -> Option<(&T::Node, u32)> {
         let (node, slot) = self.path.get(self.depth.checked_sub(1)?)?.as_ref()?;
         Some((node, *slot))
     }
 
-    /// The pointer in that slot.
+    /// The key pointer in the slot of the cursor.
     pub(crate) fn ptr(&self) -> Option<&KeyPtr> {
         let (_, slot) = self.head()?;
         self.ptrs.get(slot.checked_sub(self.first)? as usize)
     }
 
-    /// Its key.
+    /// The first key of the child in the slot of the cursor.
     pub(crate) fn key(&self) -> Option<Key> {
         self.ptr().map(|ptr| ptr.key)
     }
 
-    /// The level of the node; 0 at the end of the tree.
+    /// The level of the lowest node; 0 at the end of the tree.
     pub(crate) fn level(&self) -> u32 {
         self.head().map_or(0, |(node, _)| node.level())
     }
 
-    /// The tree.
+    /// The tree of the cursor.
     pub(crate) fn tree(&self) -> &'a T {
         self.tree
     }
 
-    /// Goes to the next slot, of a parent after the last one of the node.
+    /// Moves to the next slot; after the last slot of a node, to the next slot of its parent.
     pub(crate) fn advance(&mut self) {
         self.step();
         self.leave_ended();
@@ -277,7 +277,7 @@ impl<'a, T: Tree> Cursor<'a, T> {
         }
     }
 
-    /// Goes down to the parents of leaves; `None` at the end, and on errors.
+    /// Descends to the parents of leaves; `None` at the end of the tree and on errors.
     pub(crate) fn descend_to_leaves(&mut self) -> Option<(&T::Node, u32)> {
         while self.level() > 1 {
             self.descend(None, 0)?;
@@ -285,15 +285,15 @@ impl<'a, T: Tree> Cursor<'a, T> {
         self.head()
     }
 
-    /// The node on a level of the path, and its slot.
+    /// The node of the path on `level`, and its slot.
     fn on_level(&self, level: u32) -> Option<(&T::Node, u32)> {
         let mut path = self.path.iter().flatten();
         let (node, slot) = path.find(|(node, _)| node.level() == level)?;
         Some((node, *slot))
     }
 
-    /// Goes down to the child that contains `from`, or to the first; `None` on errors. Up to
-    /// `ahead` of its siblings that are not in the `other` tree are read ahead.
+    /// Descends one level, to the slot of `from` or the first slot; `None` on errors. Reads ahead
+    /// up to `ahead` siblings that the `other` tree does not have.
     pub(crate) fn descend(&mut self, other: Option<&Cursor<'_, T>>, ahead: usize) -> Option<()> {
         let (node, slot) = self.head()?;
         let counterpart = other.and_then(|other| other.on_level(node.level()));
@@ -306,8 +306,8 @@ impl<'a, T: Tree> Cursor<'a, T> {
     }
 }
 
-/// The slots of `node` from `slot` on whose children are not also those of `other`, a node of the
-/// same level of the other tree, from its slot on.
+/// The slots of `node`, from `slot` on, whose children are not shared with `other`: a node of the
+/// other tree on the same level, and its slot.
 fn unshared<'n, N: Node>(
     node: &'n N,
     slot: u32,
@@ -330,21 +330,21 @@ fn unshared<'n, N: Node>(
     })
 }
 
-/// The next move of the comparison of two trees.
+/// The next cursor to move in the comparison of two trees.
 pub(crate) enum Turn {
-    /// Of the first cursor.
+    /// The first cursor.
     Left,
-    /// Of the second cursor.
+    /// The second cursor.
     Right,
-    /// Of both.
+    /// Both cursors.
     Both,
-    /// Of both, past a subtree that they share.
+    /// Both cursors, past a subtree that the trees share.
     Shared,
-    /// Both trees are at their end.
+    /// None: both trees are at their end.
     End,
 }
 
-/// The next move of two cursors, as in `btrfs_compare_trees()`.
+/// Chooses the cursor to move next, in the key order of `btrfs_compare_trees()`.
 pub(crate) fn turn<T: Tree>(left: &Cursor<'_, T>, right: &Cursor<'_, T>) -> Turn {
     use core::cmp::Ordering::*;
 
@@ -355,7 +355,7 @@ pub(crate) fn turn<T: Tree>(left: &Cursor<'_, T>, right: &Cursor<'_, T>) -> Turn
             (..) => Turn::Right,
         };
     };
-    // The higher one goes down first.
+    // The cursor on the higher level descends first.
     let order = right.level().cmp(&left.level());
     match order.then_with(|| a.key.cmp(&b.key)) {
         Less => Turn::Left,
@@ -365,20 +365,20 @@ pub(crate) fn turn<T: Tree>(left: &Cursor<'_, T>, right: &Cursor<'_, T>) -> Turn
     }
 }
 
-/// The leaf of the last lookup, where lookups mostly follow each other in one tree.
+/// The key range of the last leaf looked up: successive lookups there do not read it again.
 ///
-/// All zeroes is none.
+/// All zeroes is an empty range.
 #[derive(Default, Zeroable)]
 pub(crate) struct LastLeaf {
-    /// The first key in it, or in the part of the tree that could not be read.
+    /// The first key of the leaf, or of the subtree that could not be read.
     first: Key,
-    /// The first key behind that.
+    /// The first key past it.
     end: Key,
 }
 
 impl LastLeaf {
-    /// The leaf of `key`, unless it is the last one. `None` also on errors, once for all keys in
-    /// the same part of the tree.
+    /// Finds the leaf of `key`; `None` if it is the last leaf looked up, or on errors. Successive
+    /// lookups in a subtree that cannot be read try it once.
     pub(crate) fn find<T: Tree>(&mut self, tree: &T, key: Key) -> Option<Leaf> {
         if (self.first..self.end).contains(&key) {
             return None;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How much to read ahead.
+//! Size of the readahead window.
 //!
-//! A window grows as TCP's does. It doubles until memory was short once. From half of that size on,
-//! it grows by its first size only.
+//! A window grows like a TCP congestion window. It doubles until memory is short for the first
+//! time. From half of that size on, it grows by its first size.
 
 use core::cmp::min;
 
@@ -16,36 +16,37 @@ use kernel::{
     },
 };
 
-/// The first size of a window, in bytes.
+/// Initial size of a window, in bytes.
 pub(crate) const FIRST_WINDOW: u64 = SZ_128K as u64;
 
-/// The largest size of a window, in bytes.
+/// Maximum size of a window, in bytes.
 pub(crate) const MAX_WINDOW: u64 = SZ_256M as u64;
 
-/// On a rotational disk, a window is this many times the readahead of the filesystem. btrfs sets
-/// 4 MiB, which makes [`MAX_WINDOW`].
+/// A window on a rotational disk is this many times the readahead of the filesystem. The 4 MiB that
+/// btrfs sets make [`MAX_WINDOW`].
 const ROTATIONAL_FACTOR: u64 = 64;
 
-/// A window takes at most one part in this many of the memory.
+/// A window takes at most 1/100 of the memory.
 const MEMORY_SHARE: u64 = 100;
 
-/// What limits the readahead of a filesystem.
+/// Limits for the readahead of a filesystem.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Disk {
-    /// Whether seeks are slow.
+    /// Whether a device is rotational, so that seeks are slow.
     pub(crate) rotating: bool,
-    /// The readahead that the administrator has set for the filesystem, in KiB; 0 is none.
+    /// The readahead of the filesystem, `ra_pages` of its `struct backing_dev_info`, in KiB; 0 for
+    /// none.
     pub(crate) readahead: usize,
-    /// A bound that the administrator has set for the window of each reader, in KiB; 0 is none.
+    /// The administrator's limit for the window of each reader, in KiB; 0 for no limit.
     pub(crate) window_kb: u32,
-    /// The memory that the reader may use, in KiB.
+    /// The memory available to the reader, in KiB.
     pub(crate) memory: usize,
-    /// The size of a node, in bytes.
+    /// The node size, in bytes.
     pub(crate) nodesize: u32,
 }
 
 impl Disk {
-    /// The largest window of a reader, in bytes; 0 switches readahead off.
+    /// The maximum window of a reader, in bytes; 0 switches readahead off.
     pub(crate) fn window(&self) -> u64 {
         let factor = if self.rotating { ROTATIONAL_FACTOR } else { 1 };
         let readahead = (self.readahead as u64).saturating_mul(factor);
@@ -57,8 +58,8 @@ impl Disk {
         kib.saturating_mul(SZ_1K as u64).min(MAX_WINDOW)
     }
 
-    /// The largest batch of leaves, in bytes. Two batches are in memory at a time. Where seeks are
-    /// slow, order on disk matters most, and each batch is a whole window.
+    /// The maximum batch of leaves, in bytes. Two batches may be unused at a time. Order on disk
+    /// matters most where seeks are slow, so a batch is a whole window there.
     pub(crate) fn max_batch(&self) -> u64 {
         if self.rotating {
             self.window()
@@ -67,7 +68,7 @@ impl Disk {
         }
     }
 
-    /// The number of nodes in `bytes`. The size of a node is a power of two.
+    /// The number of nodes in `bytes`. The node size is a power of two.
     pub(crate) fn nodes(&self, bytes: u64) -> usize {
         (bytes >> self.nodesize.trailing_zeros().min(31)) as usize
     }
@@ -76,25 +77,25 @@ impl Disk {
 /// The other readers of a filesystem.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Others {
-    /// What they have read ahead and not used, in bytes.
+    /// The size of their unused readahead, in bytes.
     pub(crate) held: u64,
-    /// Their number.
+    /// The number of these readers.
     pub(crate) count: u32,
 }
 
-/// The size of a window, in the unit of its user.
+/// Window size, in the unit of its user.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     /// 0 before the first call of [`Window::grow`].
     size: u64,
     first: u64,
     most: u64,
-    /// The window doubles up to this size.
+    /// Size up to which the window doubles; `ssthresh` of TCP.
     threshold: u64,
 }
 
 impl Window {
-    /// A window from `first` to `most`.
+    /// Creates a window that grows from `first` to `most`.
     pub(crate) fn new(first: u64, most: u64) -> Self {
         Self {
             size: 0,
@@ -104,19 +105,19 @@ impl Window {
         }
     }
 
-    /// The size now.
+    /// The current size.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
-    /// The largest size.
+    /// The maximum size.
     pub(crate) fn most(&self) -> u64 {
         self.most
     }
 
-    /// The part of the size that fits into what all readers of the filesystem may hold together,
-    /// `limit`. Other readers hold `held` of it. A reader takes no more than its equal share, so
-    /// that those that come later get theirs, and no less than the first size.
+    /// The part of the window that fits into `limit`, which all readers of the filesystem share;
+    /// `held` of it is in use. No reader takes more than an equal share, so that later readers get
+    /// theirs. Each may take the initial size in any case.
     pub(crate) fn room(&self, limit: u64, held: u64, others: Others) -> u64 {
         let share = limit / (u64::from(others.count) + 1);
         let left = limit.saturating_sub(held);
@@ -132,20 +133,20 @@ impl Window {
         };
     }
 
-    /// Grows the window to its largest size at once.
+    /// Grows the window to its maximum size at once.
     pub(crate) fn open(&mut self) {
         self.size = self.most;
     }
 
-    /// Shrinks the window: what it held was gone before its use.
+    /// Shrinks the window: data was evicted before its use.
     pub(crate) fn shrink(&mut self) {
         self.threshold = (self.size / 2).max(self.first);
         self.size = (self.size / 4).max(self.first);
     }
 }
 
-/// Fills `order` with the numbers below `count`: the first ones up to `first`, then the others by
-/// `address`. It sorts numbers since they take less of the stack than leaves.
+/// Fills `order` with the indices below `count`. The first `first` indices stay in place, the
+/// others are sorted by `address`. Indices are sorted since they take less stack than leaves.
 pub(crate) fn sort_by_address(
     order: &mut KVVec<u32>,
     count: usize,
@@ -163,10 +164,10 @@ pub(crate) fn sort_by_address(
     }
 }
 
-/// Puts `items` into `order`, which has the number of each item once. Changes `order`.
+/// Permutes `items` into `order`, which has each index once. Changes `order`.
 pub(crate) fn permute<T>(items: &mut [T], order: &mut [u32]) {
     for first in 0..order.len() {
-        // Items that take each other's place form a cycle.
+        // Follow one cycle of the permutation.
         let mut to = first;
         loop {
             let from = core::mem::replace(&mut order[to], to as u32) as usize;
