@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Keys in least recently used order, each with a value if need be.
+//! LRU cache of keys with optional values; replaces `lru_cache.c`.
 //!
-//! It takes the place of `lru_cache.c`. The entries live in one slab, linked by index instead of
-//! by pointer, under a hash table of as many buckets as the slab has room for: 36 bytes per entry
-//! without a value. It allocates with the first entry, and then only when there are twice as many
-//! as ever before.
+//! Entries are elements of one array and are linked by index. A hash table has one bucket for each
+//! element that fits into the array. An entry without a value takes 36 bytes. Memory is allocated
+//! for the first entry, and whenever the array is full: its capacity then doubles.
 
 use kernel::{
     alloc::{
@@ -17,18 +16,18 @@ use kernel::{
 
 use crate::hash::hash_64;
 
-/// The end of a list of entries.
+/// End of a list, in place of an index.
 const NIL: u32 = u32::MAX;
 
-/// Room for entries that the first allocation makes: a page's worth.
+/// Number of entries in the first allocation: 4 KiB without values.
 const MIN_CAPACITY: usize = 128;
 
-/// What an entry is found by: the `key` and `gen` of `struct btrfs_lru_cache_entry`.
+/// The key of an entry: `key` and `gen` of `struct btrfs_lru_cache_entry`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LruKey {
-    /// An inode number.
+    /// An inode number; in the backref cache of send, the address of a leaf.
     pub(crate) ino: u64,
-    /// The generation of that inode, which tells apart inodes that reuse a number.
+    /// The generation of the inode, which distinguishes inodes with a reused number.
     pub(crate) generation: u64,
 }
 
@@ -36,27 +35,27 @@ pub(crate) struct LruKey {
 struct Entry<V> {
     key: LruKey,
     value: V,
-    /// The neighbour that was used after this one, or [`NIL`].
+    /// The next more recently used entry, or [`NIL`].
     newer: u32,
-    /// The neighbour that was used before this one, or [`NIL`].
+    /// The next less recently used entry, or [`NIL`].
     older: u32,
-    /// The next entry of the same bucket, or of the free list, or [`NIL`].
+    /// The next entry of the same bucket or of the free list, or [`NIL`].
     next: u32,
 }
 
-/// What an entry without a value takes, in bytes, its bucket included.
+/// Size of an entry without a value, with its bucket, in bytes.
 #[cfg(any(CONFIG_BTRFS_RUST_KUNIT_TEST, CONFIG_BTRFS_RUST_KUNIT_BENCH))]
 pub(crate) const ENTRY_SIZE: usize = size_of::<Entry<()>>() + size_of::<u32>();
 
-/// [`LruKey`]s in least recently used order, the `struct btrfs_lru_cache` of upstream.
+/// An LRU cache; `struct btrfs_lru_cache`.
 ///
 /// # Invariants
 ///
 /// - Every link is [`NIL`] or an index into `entries`.
-/// - No key is there twice; `len` is the number of keys.
-/// - Every entry is either on the free list, or on the recency list and on the list of the bucket
-///   that its key hashes to.
-/// - `buckets` is empty, or has a power of two of elements and `entries` has room for as many.
+/// - Keys are unique; `len` is their number.
+/// - Every entry is either on the free list, or on the LRU list and on the list of its key's
+///   bucket.
+/// - `buckets` is empty, or its length is a power of two and `entries` has at least that capacity.
 pub(crate) struct Lru<V = ()> {
     entries: KVVec<Entry<V>>,
     buckets: KVVec<u32>,
@@ -67,7 +66,7 @@ pub(crate) struct Lru<V = ()> {
 }
 
 impl<V: Copy> Lru<V> {
-    /// Makes an empty one, without allocating.
+    /// Creates an empty cache, without allocating.
     pub(crate) const fn new() -> Self {
         // INVARIANT: There are no entries and no buckets, and all links are `NIL`.
         Self {
@@ -99,8 +98,8 @@ impl<V: Copy> Lru<V> {
             .map(|entry| entry.key)
     }
 
-    /// Makes `key` the most recently used one if it is there, and returns its value;
-    /// `btrfs_lru_cache_lookup()`.
+    /// Looks up `key` and makes it the most recently used one; `btrfs_lru_cache_lookup()`. Returns
+    /// its value, or `None` if it is not cached.
     pub(crate) fn touch(&mut self, key: LruKey) -> Option<V> {
         let found = self.find(key);
         if found == NIL {
@@ -113,11 +112,11 @@ impl<V: Copy> Lru<V> {
         Some(self.entries[found as usize].value)
     }
 
-    /// Adds `key`, which must not be there yet, as the most recently used one.
+    /// Adds `key`, which must not be cached yet, as the most recently used one.
     ///
     /// # Errors
     ///
-    /// [`AllocError`] if there is no room and none can be allocated; nothing has changed then.
+    /// [`AllocError`] if the array is full and cannot grow; the cache is unchanged then.
     pub(crate) fn insert(&mut self, key: LruKey, value: V, flags: Flags) -> Result<(), AllocError> {
         if self.len == self.buckets.len() {
             self.grow(flags)?;
@@ -125,13 +124,13 @@ impl<V: Copy> Lru<V> {
         self.insert_within_capacity(key, value)
     }
 
-    /// Adds `key` as the most recently used one and, if there are `max` already, removes the least
-    /// recently used one, whose value it returns; `btrfs_lru_cache_store()`. A `max` of 0 is none.
+    /// Adds `key` as the most recently used one; `btrfs_lru_cache_store()`. If the cache has `max`
+    /// keys, removes the least recently used one and returns its value. 0 is no limit.
     ///
     /// # Errors
     ///
-    /// `EEXIST` if `key` is there, `ENOMEM` if there is no room and none can be allocated; nothing
-    /// has changed then.
+    /// `EEXIST` if `key` is cached, `ENOMEM` if the array is full and cannot grow; the cache is
+    /// unchanged then.
     pub(crate) fn store(
         &mut self,
         key: LruKey,
@@ -143,7 +142,7 @@ impl<V: Copy> Lru<V> {
             return Err(EEXIST);
         }
         let is_full = max > 0 && self.len == max;
-        // What is removed leaves the room that the new one needs.
+        // The removed entry leaves room, so insert() does not fail after it.
         let removed = self
             .oldest()
             .filter(|_| is_full)
@@ -152,7 +151,8 @@ impl<V: Copy> Lru<V> {
         Ok(removed)
     }
 
-    /// Removes `key`, and returns its value if it was there; `btrfs_lru_cache_remove()`.
+    /// Removes `key` and returns its value, or `None` if it is not cached;
+    /// `btrfs_lru_cache_remove()`.
     pub(crate) fn remove(&mut self, key: LruKey) -> Option<V> {
         let found = self.find(key);
         if found == NIL {
@@ -160,7 +160,7 @@ impl<V: Copy> Lru<V> {
         }
         self.unlink(found);
         self.unhash(found);
-        // INVARIANT: On no other list any more, so the free list may have it.
+        // INVARIANT: unlink() and unhash() have taken the entry off its other lists.
         self.entries[found as usize].next = self.free;
         self.free = found;
         self.len -= 1;
@@ -196,7 +196,7 @@ impl<V: Copy> Lru<V> {
         Ok(())
     }
 
-    /// Doubles the room.
+    /// Doubles the capacity.
     fn grow(&mut self, flags: Flags) -> Result<(), AllocError> {
         let capacity = (self.buckets.len() * 2).max(MIN_CAPACITY);
         if capacity > NIL as usize {
@@ -206,8 +206,8 @@ impl<V: Copy> Lru<V> {
         self.entries.reserve(capacity - self.entries.len(), flags)?;
         self.buckets = buckets;
 
-        // INVARIANT: `insert()` grows only a set that is full, so the free list is empty and each
-        // entry goes back to a bucket.
+        // INVARIANT: insert() grows only a full cache, so the free list is empty and each entry
+        // goes back to a bucket.
         for index in 0..self.entries.len() as u32 {
             self.hash(index);
         }

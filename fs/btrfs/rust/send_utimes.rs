@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which directories a send still owes an utimes command, and when it is sent.
+//! Cache of the directories whose utimes command a send has postponed.
 //!
-//! Adding or removing an entry changes the times of a directory. Send remembers the directory
-//! instead of writing the command each time, and writes it once, late: when an inode is finished
-//! and too many directories are remembered, or at the end of the send. Upstream has this in
+//! A directory's times change with each entry that is added or removed. Send caches the directory
+//! instead of sending a command each time, and sends one command later: after an inode is finished
+//! if too many directories are cached, or at the end of the send. Upstream does this in
 //! `cache_dir_utimes()`, `trim_dir_utimes_cache()` and `btrfs_ioctl_send()`.
 
 use kernel::{
@@ -17,28 +17,28 @@ use crate::lru::{
     LruKey,
 };
 
-/// The most directories that stay remembered; `SEND_MAX_DIR_UTIMES_CACHE_SIZE`.
+/// Number of directories that trimming leaves; `SEND_MAX_DIR_UTIMES_CACHE_SIZE`.
 const MAX_SIZE: usize = 64;
 
-/// The directories that a send still owes an utimes command.
+/// The directories whose utimes command is postponed.
 pub(crate) struct DirUtimes {
     dirs: Lru,
 }
 
 impl DirUtimes {
-    /// Makes an empty cache, without allocating.
+    /// Creates an empty cache, without allocating.
     pub(crate) const fn new() -> Self {
         Self { dirs: Lru::new() }
     }
 
-    /// Remembers `dir`, as the most recently used; `cache_dir_utimes()`.
+    /// Adds `dir` as the most recently used directory; `cache_dir_utimes()`.
     ///
-    /// It never drops another directory for it: the path of that one may be stale while an inode
-    /// is being processed.
+    /// The cache is not trimmed here: while an inode is processed, the paths of other directories
+    /// may be outdated.
     ///
     /// # Errors
     ///
-    /// [`AllocError`] if there is no memory for it; the caller sends the command at once then.
+    /// [`AllocError`] if there is no memory; the caller then sends the command immediately.
     pub(crate) fn cache(&mut self, dir: LruKey) -> Result<(), AllocError> {
         if self.dirs.touch(dir).is_some() {
             return Ok(());
@@ -46,8 +46,9 @@ impl DirUtimes {
         self.dirs.insert(dir, (), GFP_KERNEL)
     }
 
-    /// The directory to send and [`remove`](Self::remove) next once an inode is finished, if there
-    /// are too many: the least recently used; `trim_dir_utimes_cache()`.
+    /// The least recently used directory, if more than [`MAX_SIZE`] are cached;
+    /// `trim_dir_utimes_cache()`. After an inode is finished, the caller sends and
+    /// [removes](Self::remove) it.
     pub(crate) fn next_to_trim(&self) -> Option<LruKey> {
         if self.dirs.len() <= MAX_SIZE {
             return None;
@@ -55,13 +56,13 @@ impl DirUtimes {
         self.dirs.oldest()
     }
 
-    /// The directory to send and [`remove`](Self::remove) next at the end of the send: the most
-    /// recently used, the other way round than trimming.
+    /// The most recently used directory; `btrfs_ioctl_send()`. At the end of the send, the caller
+    /// sends and [removes](Self::remove) it. The order is the reverse of trimming.
     pub(crate) fn next_to_flush(&self) -> Option<LruKey> {
         self.dirs.newest()
     }
 
-    /// Forgets `dir`, whose command has been sent.
+    /// Removes `dir`, whose command has been sent.
     pub(crate) fn remove(&mut self, dir: LruKey) {
         self.dirs.remove(dir);
     }

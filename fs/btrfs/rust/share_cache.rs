@@ -1,30 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is known of the sharedness of the blocks that lead to a data extent.
+//! Cache of the sharedness of tree blocks and data extents, for fiemap; replaces `share_cache.c`.
 //!
-//! Fiemap asks for each extent of a file whether another subvolume or file has it too. The answer
-//! for the leaf that holds the file extent item, and for each node above it, is the same for all
-//! the extents of that leaf, so one path of answers is kept from one extent to the next. It takes
-//! the place of share_cache.c.
+//! Fiemap checks for each extent whether another subvolume or file refers to it. The result for the
+//! leaf with the file extent item, and for each node above it, is the same for all extents of that
+//! leaf. So the cache keeps the results of one path.
 //!
-//! Answers are believed until a commit, the drop of a root or a new snapshot: C then empties the
-//! cache.
+//! Results are valid until a commit, the drop of a root or a new snapshot. C then clears the cache.
 
 use kernel::prelude::*;
 
 use crate::hash::hash_64;
 
-/// The number of levels of a tree; `BTRFS_MAX_LEVEL`.
+/// Number of levels of a tree; `BTRFS_MAX_LEVEL`.
 const MAX_LEVEL: usize = 8;
 
-/// The number of data extents remembered, a power of two. share_cache.c has the last 8,
-/// `BTRFS_SHARE_CACHE_PREV_EXTENTS`, and looks through all of them. In a file that is deduplicated
-/// against itself an extent comes again after more than that.
+/// Number of data extents to remember, a power of two. `share_cache.c` remembers
+/// `BTRFS_SHARE_CACHE_PREV_EXTENTS`, 8, and scans them. In a file that is deduplicated against
+/// itself, more extents than that lie between two references to an extent.
 const PREV_EXTENTS: usize = 128;
 
 const _: () = assert!(PREV_EXTENTS.is_power_of_two() && PREV_EXTENTS > 1);
 
-/// The answer for a node or leaf.
+/// The result for a node or leaf.
 #[derive(Clone, Copy, Zeroable)]
 #[repr(C)]
 struct Block {
@@ -32,22 +30,22 @@ struct Block {
     is_shared: bool,
 }
 
-/// The answers that `struct btrfs_backref_share_check_ctx` carries from one extent to the next.
+/// The results that `struct btrfs_backref_share_check_ctx` keeps between extents.
 ///
 /// All zeroes is the empty cache: no block and no data extent is at address 0.
 #[derive(Zeroable)]
 #[repr(C)]
 pub(crate) struct ShareCache {
-    /// By level, the leaf first. The data extent below it is not reliable to cache: its reference
-    /// count can change unnoticed.
+    /// Results by level, 0 for the leaf. The path has no data extents, since their reference counts
+    /// can change unnoticed.
     path: [Block; MAX_LEVEL],
-    /// The addresses of data extents, each at its [place](Self::place), plus 1 if it is shared:
-    /// they are multiples of the sector size.
+    /// Addresses of data extents, each at the index [`place`](Self::place). Addresses are multiples
+    /// of the sector size; bit 0 is set if the extent is shared.
     prev_extents: [u64; PREV_EXTENTS],
 }
 
 impl ShareCache {
-    /// Returns whether the block at `bytenr` on `level` is shared, if that is known;
+    /// Returns whether the block at `bytenr` on `level` is shared, `None` if that is not cached;
     /// `lookup_backref_shared_cache()`.
     pub(crate) fn lookup(&mut self, bytenr: u64, level: usize) -> Option<bool> {
         let block = *self.path.get(level)?;
@@ -55,14 +53,13 @@ impl ShareCache {
             return None;
         }
         if block.is_shared {
-            // Blocks below may still say otherwise after a move to another leaf.
+            // After a switch to another leaf, blocks below may be marked as not shared.
             self.share_below(level);
         }
         Some(block.is_shared)
     }
 
-    /// Remembers whether the block at `bytenr` on `level` is shared;
-    /// `store_backref_shared_cache()`.
+    /// Stores whether the block at `bytenr` on `level` is shared; `store_backref_shared_cache()`.
     pub(crate) fn store(&mut self, bytenr: u64, level: usize, is_shared: bool) {
         let Some(block) = self.path.get_mut(level) else {
             return;
@@ -73,19 +70,19 @@ impl ShareCache {
         }
     }
 
-    /// What is remembered of a level: address and answer.
+    /// The cached block of `level`: its address, and whether it is shared.
     #[cfg(CONFIG_BTRFS_RUST_VERIFY)]
     pub(crate) fn block(&self, level: usize) -> Option<(u64, bool)> {
         let block = self.path.get(level)?;
         Some((block.bytenr, block.is_shared))
     }
 
-    /// Ends a call in which a block had more than one parent, so that there was not one path; the
-    /// end of `btrfs_is_data_extent_shared()`.
+    /// Ends a check that has found more than one parent of a block, so that there is no single
+    /// path; the end of `btrfs_is_data_extent_shared()`.
     ///
-    /// `reached` is the last level that was on one path only and the result of the call, or
-    /// [`None`] if there is no such level or the call failed. Blocks above it are forgotten. A
-    /// damaged extent tree may have a path of more levels than a tree: then all are forgotten.
+    /// `reached` is the last level with a single block and the result of the check, or [`None`] if
+    /// there is no such level or the check failed. Blocks above it are cleared. A damaged extent
+    /// tree may have a path of more levels than a tree: then all blocks are cleared.
     pub(crate) fn end_many_paths(&mut self, reached: Option<(usize, bool)>) {
         let mut forget = 0;
         if let Some((level, is_shared)) = reached {
@@ -99,28 +96,30 @@ impl ShareCache {
         }
     }
 
-    /// Returns whether the data extent at `bytenr` is shared, if it was
-    /// [added](Self::add_prev_extent), and no other one to the same place after it.
+    /// Returns whether the data extent at `bytenr` is shared. `None` if it was not
+    /// [added](Self::add_prev_extent), or an extent with the same [`place`](Self::place) was added
+    /// later.
     pub(crate) fn prev_extent(&self, bytenr: u64) -> Option<bool> {
         let extent = self.prev_extents.get(Self::place(bytenr))?;
         (extent & !1 == bytenr).then_some(extent & 1 == 1)
     }
 
-    /// Remembers whether the data extent at `bytenr` is shared.
+    /// Stores whether the data extent at `bytenr` is shared.
     ///
-    /// Only for an extent that the inode refers to more than once: others are not asked for again.
+    /// Use it only for an extent that the inode refers to more than once: others are not looked up
+    /// again.
     pub(crate) fn add_prev_extent(&mut self, bytenr: u64, is_shared: bool) {
         if let Some(extent) = self.prev_extents.get_mut(Self::place(bytenr)) {
             *extent = bytenr | u64::from(is_shared);
         }
     }
 
-    /// Where in `prev_extents` the data extent at `bytenr` is, if it is there.
+    /// The index in `prev_extents` for the data extent at `bytenr`.
     fn place(bytenr: u64) -> usize {
         hash_64(bytenr, PREV_EXTENTS.trailing_zeros())
     }
 
-    /// Marks the blocks below `level` as shared: what leads to them is.
+    /// Marks the blocks below `level` as shared, since they are shared through the block there.
     fn share_below(&mut self, level: usize) {
         for block in self.path.iter_mut().take(level) {
             block.is_shared = true;
