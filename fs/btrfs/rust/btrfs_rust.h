@@ -12,36 +12,36 @@
 struct btrfs_root;
 struct extent_buffer;
 
-/* The values of struct btrfs_path.reada, checked against them in helpers.c. */
+/* Values of the field reada of struct btrfs_path; helpers.c checks that they match. */
 #define BTRFS_RUST_READA_NONE			0
 #define BTRFS_RUST_READA_BACK			1
 #define BTRFS_RUST_READA_FORWARD		2
 #define BTRFS_RUST_READA_FORWARD_ALWAYS		3
 
-/* The most slots of one selection. */
+/* Maximum number of slots in one selection. */
 #define BTRFS_RUST_READA_MAX_SLOTS		33
 
-/* reada.rs: select children of a node; return the number of @slots, which has room for the most. */
+/* reada.rs: select children of a node to read ahead. Returns the number of @slots. */
 u32 btrfs_rust_select_search(const struct extent_buffer *node, int slot, u8 reada, u64 objectid,
 			     u16 *slots);
 u32 btrfs_rust_select_move_down(const struct extent_buffer *node, int slot, u64 min_gen,
 				u16 *slots);
 
-/* A key of a tree, as struct btrfs_key, but not packed. */
+/* A key: struct btrfs_key, but not packed. */
 struct btrfs_rust_key {
 	u64 objectid;
 	u8 type;
 	u64 offset;
 };
 
-/* The pointer of a node to a child, as struct btrfs_key_ptr. */
+/* A key pointer of a node: struct btrfs_key_ptr in CPU byte order. */
 struct btrfs_rust_key_ptr {
 	struct btrfs_rust_key key;
 	u64 blockptr;
 	u64 generation;
 };
 
-/* What limits the readahead of a filesystem; in KiB, but for the node size. */
+/* Limits for the readahead of a filesystem, in KiB; the node size is in bytes. */
 struct btrfs_rust_disk {
 	unsigned long readahead;
 	unsigned long memory;
@@ -50,16 +50,16 @@ struct btrfs_rust_disk {
 	bool rotating;
 };
 
-/* The other readers of a filesystem, and the bytes that they have read ahead and not used. */
+/* The other readers of a filesystem, and the size of their unused readahead in bytes. */
 struct btrfs_rust_others {
 	u64 held;
 	u32 count;
 };
 
-/* window.rs: the most bytes that one reader reads ahead. */
+/* window.rs: the maximum number of bytes that one reader reads ahead. */
 u64 btrfs_rust_window(const struct btrfs_rust_disk *disk);
 
-/* A leaf to read ahead, of the first or the second tree: 0 or 1. */
+/* A leaf to read ahead; @tree is the index of its tree in a comparison, 0 or 1. */
 struct btrfs_rust_leaf {
 	struct btrfs_rust_key_ptr ptr;
 	u8 tree;
@@ -72,15 +72,15 @@ struct btrfs_rust_leaf {
 struct btrfs_rust_leaves {
 	const struct btrfs_rust_leaf *leaves;
 	u32 count;
-	/* The number of leaves of the batch, and the bytes held with it. */
+	/* The number of leaves in the batch; the size of it and the previous batch, in bytes. */
 	u32 planned;
 	u64 held;
 };
 
-/* A fiemap call for fewer extents gets nothing read ahead but for these. */
+/* A fiemap call that asks for fewer extents reads ahead for these only. */
 #define BTRFS_RUST_SERIES_EXTENTS		32
 
-/* The file extents of a fiemap call, which asks for @wanted; @is_first if it starts at offset 0. */
+/* The key range of a fiemap call for @wanted extents; @is_first: it starts at offset 0. */
 struct btrfs_rust_file_extents {
 	struct btrfs_rust_key start;
 	struct btrfs_rust_key end;
@@ -88,12 +88,12 @@ struct btrfs_rust_file_extents {
 	bool is_first;
 };
 
-/* The state of leaf_reada.rs. */
+/* Storage for the state of leaf_reada.rs. */
 struct btrfs_rust_leaf_reada {
 	u64 state[44];
 };
 
-/* The leaf of the last lookup in a tree, see tree.rs; all zeroes is none. */
+/* Storage for the key range of the last leaf looked up, see tree.rs; all zeroes is none. */
 struct btrfs_rust_last_leaf {
 	u64 state[6];
 };
@@ -129,7 +129,7 @@ struct btrfs_rust_extent {
 	bool is_compressed;
 };
 
-/* The most inodes to hold, and the most ranges ahead of a send. */
+/* Maximum numbers of inodes held and of ranges ahead of a send. */
 #define BTRFS_RUST_DATA_INODES			256
 #define BTRFS_RUST_DATA_RANGES			2048
 
@@ -146,23 +146,23 @@ struct btrfs_rust_file_range {
 	bool is_cut;
 };
 
-/* The position of a send: the number of ranges passed, and whether it wants the next batch. */
+/* The position of a send: the ranges passed, and whether the next batch is to be planned. */
 struct btrfs_rust_data_position {
 	u32 passed;
 	bool is_due;
 };
 
-/* A batch of ranges, in the order of the send; they stay valid until the next position. */
+/* A batch of ranges in send order; the arrays are valid until the next position. */
 struct btrfs_rust_file_ranges {
 	const struct btrfs_rust_file_range *ranges;
-	/* Their numbers in the order of submission. */
+	/* Indices into @ranges, in submission order. */
 	const u32 *order;
 	u32 count;
-	/* The bytes ahead of the send. */
+	/* The memory that all ranges ahead of the send take, in bytes. */
 	u64 held;
 };
 
-/* The state of data_reada.rs. */
+/* Storage for the state of data_reada.rs. */
 struct btrfs_rust_data_reada {
 	u64 state[44];
 };
@@ -180,7 +180,7 @@ struct btrfs_rust_file_ranges btrfs_rust_data_reada_plan(struct btrfs_rust_data_
 							 struct btrfs_rust_others others);
 void btrfs_rust_data_reada_report_evicted(struct btrfs_rust_data_reada *reada);
 
-/* The state of share_cache.rs; all zeroes is an empty cache. */
+/* Storage for the state of share_cache.rs; all zeroes is an empty cache. */
 struct btrfs_rust_share_cache {
 	u64 state[144];
 };
@@ -195,7 +195,7 @@ void btrfs_rust_share_add_prev_extent(struct btrfs_rust_share_cache *cache, u64 
 				      bool is_shared);
 
 #ifdef CONFIG_BTRFS_RUST_VERIFY
-/* The block of one level of the path, and whether it is shared. */
+/* The cached block of one level of the path, and whether it is shared. */
 struct btrfs_rust_share_block {
 	u64 bytenr;
 	bool is_shared;
@@ -205,7 +205,7 @@ void btrfs_rust_share_block(const struct btrfs_rust_share_cache *cache, int leve
 			    struct btrfs_rust_share_block *block);
 #endif
 
-/* The state of lru.rs, with a pointer for each key. */
+/* Storage for the state of lru.rs, with a pointer for each key. */
 struct btrfs_rust_lru {
 	unsigned long state[10];
 };
@@ -219,7 +219,7 @@ int btrfs_rust_lru_store(struct btrfs_rust_lru *lru, u64 key, u64 gen, void *ent
 void *btrfs_rust_lru_remove(struct btrfs_rust_lru *lru, u64 key, u64 gen);
 void *btrfs_rust_lru_remove_oldest(struct btrfs_rust_lru *lru);
 
-/* The state of send_utimes.rs. */
+/* Storage for the state of send_utimes.rs. */
 struct btrfs_rust_send_utimes {
 	unsigned long state[10];
 };
@@ -234,7 +234,7 @@ bool btrfs_rust_send_utimes_next_to_flush(const struct btrfs_rust_send_utimes *u
 					  u64 *ino, u64 *gen);
 void btrfs_rust_send_utimes_remove(struct btrfs_rust_send_utimes *utimes, u64 ino, u64 gen);
 
-/* debug/debug.c: its module parameters. */
+/* The module parameters of debug/debug.c. */
 struct btrfs_rust_tunables {
 	u8 reada;
 	bool share_cache;
@@ -250,7 +250,7 @@ struct btrfs_rust_tunables btrfs_rust_tunables(void);
 u32 btrfs_rust_lru_entry_size(void);
 #endif
 
-/* helpers.c: for Rust */
+/* helpers.c: functions that Rust calls */
 u32 btrfs_rust_node_level(const struct extent_buffer *node);
 u32 btrfs_rust_node_size(const struct extent_buffer *node);
 u32 btrfs_rust_node_nritems(const struct extent_buffer *node);

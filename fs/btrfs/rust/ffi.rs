@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The border between C and Rust.
+//! Interface between C and Rust.
 //!
-//! The functions of [`eb`] call C. Those of the other modules are called by C: each turns the
-//! values of C into values of Rust, calls the code outside of this module, and turns the result
-//! back. No other module of this crate has unsafe code.
+//! [`eb`] wraps functions of C. The other modules export functions to C: each converts the
+//! arguments, calls code outside of this module, and converts the result. No other module of this
+//! crate has unsafe code.
 
 #![expect(unsafe_code)]
 
@@ -46,7 +46,7 @@ use crate::{
     },
 };
 
-/// The output of bindgen for `btrfs_rust.h`.
+/// Output of bindgen for `btrfs_rust.h`.
 #[allow(dead_code, non_camel_case_types, unreachable_pub, missing_docs)]
 #[allow(clippy::all, clippy::undocumented_unsafe_blocks)]
 mod bindings {
@@ -55,7 +55,7 @@ mod bindings {
     include!(env!("BTRFS_RUST_BINDINGS"));
 }
 
-/// Checks that the functions have the types that `btrfs_rust.h` promises to C.
+/// Checks at compile time that exported functions have the prototypes of `btrfs_rust.h`.
 macro_rules! check_prototypes {
     ($($module:ident: $($function:ident),*;)*) => {
         $($(const _: () = {
@@ -95,29 +95,29 @@ const _: () = assert!(leaf_reada::SERIES_EXTENTS == bindings::BTRFS_RUST_SERIES_
 const _: () = assert!(data_reada::MAX_INODES == bindings::BTRFS_RUST_DATA_INODES as usize);
 const _: () = assert!(data_reada::MAX_RANGES == bindings::BTRFS_RUST_DATA_RANGES as usize);
 
-/// A type with a twin in C.
+/// A type with the layout of a type in C.
 ///
 /// # Safety
 ///
-/// Size and alignment must be those of [`Mirror::C`], and so must be the place and the type of each
-/// field.
+/// Size and alignment must be those of [`Mirror::C`], and so must be the offset and the type of
+/// each field.
 unsafe trait Mirror: Copy {
-    /// The type in C.
+    /// The C type.
     type C;
 
-    /// A pointer for C, to read.
+    /// Casts to a pointer that C may read.
     fn as_c(ours: *const Self) -> *const Self::C {
         ours.cast()
     }
 
-    /// A pointer for C, to write.
+    /// Casts to a pointer that C may write.
     fn as_c_mut(ours: *mut Self) -> *mut Self::C {
         ours.cast()
     }
 }
 
-/// Declares twins. Checks size, alignment and the place of each field, and that neither type has
-/// another field.
+/// Declares types with the layout of a C type. Checks size, alignment and the offset of each field,
+/// and that neither type has other fields.
 macro_rules! mirrors {
     ($($ours:ident = $theirs:ident { $($field:ident = $their_field:ident),* })*) => {
         $(
@@ -128,8 +128,8 @@ macro_rules! mirrors {
             $(const _: () = assert!(
                 offset_of!($ours, $field) == offset_of!(bindings::$theirs, $their_field)
             );)*
-            // SAFETY: All but the types of the fields is checked above. They are the same integers
-            // and `bool`, or twins.
+            // SAFETY: The assertions check all but the types of the fields. These are the same
+            // integers and `bool`, or types declared here.
             unsafe impl Mirror for $ours {
                 type C = bindings::$theirs;
             }
@@ -147,42 +147,43 @@ mirrors! {
     }
 }
 
-/// Storage in which C keeps a state of Rust.
+/// Storage that C provides for a Rust value.
 ///
-/// `storages!` gives each type of storage its one type of state. So no access can name another one.
+/// `storages!` assigns one [`Storage::State`] to each type of storage, so all accesses use the same
+/// type.
 ///
 /// # Safety
 ///
-/// [`Storage::State`] must fit into this type, and be aligned as this type is.
+/// Size and alignment of [`Storage::State`] must not exceed those of this type.
 unsafe trait Storage: Sized {
-    /// The state. Another task may use it later.
+    /// The Rust value. It is [`Send`], since several tasks may use it in turn.
     type State: Send;
 
     /// Writes a new state.
     ///
     /// # Safety
     ///
-    /// `storage` must be valid for writing. A state that is in it is not dropped.
+    /// `storage` must be valid for writes. An old state is overwritten without being dropped.
     unsafe fn write(storage: *mut Self, state: Self::State) {
-        // SAFETY: The storage is valid for writing. By the rule of the trait, the state fits.
+        // SAFETY: `storage` is valid for writes, and `storages!` has checked that the state fits.
         unsafe { storage.cast::<Self::State>().write(state) };
     }
 
     /// # Safety
     ///
-    /// `storage` must have a state, which nobody changes for as long as the result is used. The
-    /// state is one that [`Storage::write`] has written, or all zeroes if those are one.
+    /// `storage` must hold a state written by [`Storage::write`], or all zeroes if the state is
+    /// [`Zeroable`]. It must not be modified as long as the result is used.
     unsafe fn get<'a>(storage: *const Self) -> &'a Self::State {
-        // SAFETY: The storage has a state, which nobody changes.
+        // SAFETY: `storage` holds a valid state, which is not modified during `'a`.
         unsafe { &*storage.cast::<Self::State>() }
     }
 
     /// # Safety
     ///
-    /// `storage` must have a state that [`Storage::write`] has written, and that nobody else uses
-    /// for as long as the result is used.
+    /// `storage` must hold a state written by [`Storage::write`], and there must be no other
+    /// reference to it as long as the result is used.
     unsafe fn get_mut<'a>(storage: *mut Self) -> &'a mut Self::State {
-        // SAFETY: The storage has a state, which nobody else uses.
+        // SAFETY: `storage` holds a valid state, and there is no other reference to it during `'a`.
         unsafe { &mut *storage.cast::<Self::State>() }
     }
 
@@ -193,7 +194,7 @@ unsafe trait Storage: Sized {
     where
         Self::State: Zeroable,
     {
-        // SAFETY: The storage has a state, as all zeroes are one. Nobody else uses it.
+        // SAFETY: All zeroes are a valid state, too. There is no other reference during `'a`.
         unsafe { &mut *storage.cast::<Self::State>() }
     }
 
@@ -203,18 +204,18 @@ unsafe trait Storage: Sized {
     ///
     /// As for [`Storage::get_mut`]. The state must not be used again.
     unsafe fn destroy(storage: *mut Self) {
-        // SAFETY: The storage has a state, which nobody uses again.
+        // SAFETY: `storage` holds a valid state, which is not used again.
         unsafe { storage.cast::<Self::State>().drop_in_place() };
     }
 }
 
-/// Declares the state of each storage, and checks that it fits.
+/// Assigns a state to each storage, and checks its size and alignment.
 macro_rules! storages {
     ($($storage:ident: $state:ty;)*) => {
         $(
             const _: () = assert!(size_of::<$state>() <= size_of::<bindings::$storage>());
             const _: () = assert!(align_of::<$state>() <= align_of::<bindings::$storage>());
-            // SAFETY: Size and alignment are checked above.
+            // SAFETY: The assertions above check size and alignment.
             unsafe impl Storage for bindings::$storage {
                 type State = $state;
             }
@@ -234,11 +235,11 @@ storages! {
 /// The module parameters of `debug/debug.c`.
 #[cfg(CONFIG_BTRFS_DEBUG)]
 fn tunables() -> bindings::btrfs_rust_tunables {
-    // SAFETY: It returns a copy of parameters that can be read at any time.
+    // SAFETY: The function has no preconditions. It returns a copy of the parameters.
     unsafe { bindings::btrfs_rust_tunables() }
 }
 
-/// Their default values.
+/// The default values of the module parameters.
 #[cfg(not(CONFIG_BTRFS_DEBUG))]
 const fn tunables() -> bindings::btrfs_rust_tunables {
     bindings::btrfs_rust_tunables {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-/*
- * Out-of-line versions of inline functions of btrfs, for Rust.
- */
+/* Functions of btrfs in a form that Rust can call. */
 
 #include <linux/err.h>
 #include <linux/lockdep.h>
@@ -21,14 +19,14 @@ static_assert(BTRFS_RUST_READA_BACK == READA_BACK);
 static_assert(BTRFS_RUST_READA_FORWARD == READA_FORWARD);
 static_assert(BTRFS_RUST_READA_FORWARD_ALWAYS == READA_FORWARD_ALWAYS);
 static_assert(BTRFS_RUST_READA_MAX_SLOTS == BTRFS_READA_MAX_SLOTS);
-/* reada.rs selects as many of the smallest nodes. */
+/* for_move_down() in reada.rs selects at most this many nodes. */
 static_assert(SZ_128K / BTRFS_MIN_BLOCKSIZE <= BTRFS_READA_MAX_SLOTS);
 /* Used in send_utimes.rs. */
 static_assert(SEND_MAX_DIR_UTIMES_CACHE_SIZE == 64);
 /* Used in share_cache.rs and tree.rs. */
 static_assert(BTRFS_MAX_LEVEL == 8);
 
-/* Rust promises to read no child that a node has no room for, whatever nritems says. */
+/* A corrupted nritems must not lead to a slot that the node has no room for. */
 static bool slot_is_valid(const struct extent_buffer *node, u32 slot)
 {
 	return !WARN_ON_ONCE(slot >= BTRFS_NODEPTRS_PER_BLOCK(node->fs_info));
@@ -49,7 +47,7 @@ u32 btrfs_rust_node_nritems(const struct extent_buffer *node)
 	return btrfs_header_nritems(node);
 }
 
-/* Copy up to @count pointers from @slot on. */
+/* Copy up to @count key pointers, from @slot on. */
 void btrfs_rust_node_ptrs(const struct extent_buffer *node, u32 slot,
 			  struct btrfs_rust_key_ptr *ptrs, size_t count)
 {
@@ -69,7 +67,7 @@ void btrfs_rust_node_ptrs(const struct extent_buffer *node, u32 slot,
 	}
 }
 
-/* Search for the first pointer that is not less than @key; true if it is equal. */
+/* Find the first key pointer that is not less than @key. Returns true if it is equal. */
 bool btrfs_rust_node_search(const struct extent_buffer *node, const struct btrfs_rust_key *key,
 			    u32 *slot)
 {
@@ -85,7 +83,7 @@ bool btrfs_rust_node_search(const struct extent_buffer *node, const struct btrfs
 	return ret == 0;
 }
 
-/* Whether the tree block at @bytenr is in memory or being read. May sleep. */
+/* Whether the tree block at @bytenr is cached or being read. May sleep. */
 bool btrfs_rust_is_cached(const struct extent_buffer *node, u64 bytenr)
 {
 	struct extent_buffer *eb = find_extent_buffer(node->fs_info, bytenr);
@@ -96,7 +94,7 @@ bool btrfs_rust_is_cached(const struct extent_buffer *node, u64 bytenr)
 	return true;
 }
 
-/* The tree block at @bytenr is in memory no more. */
+/* Whether the tree block at @bytenr is no longer cached. */
 bool btrfs_rust_is_evicted(const struct btrfs_root *root, u64 bytenr)
 {
 	struct btrfs_fs_info *fs_info = root->fs_info;
@@ -105,9 +103,9 @@ bool btrfs_rust_is_evicted(const struct btrfs_root *root, u64 bytenr)
 }
 
 /*
- * The commit root of @root, with a reference; NULL if it is a leaf, and -EAGAIN if it is not
- * committed yet: from switch_commit_roots() to the end of the commit, and for a subvolume of the
- * running transaction. Then it may change. commit_root_sem is held.
+ * Get the commit root of @root with a reference. Returns NULL if it is a leaf, and -EAGAIN if it is
+ * newer than the last commit: from switch_commit_roots() to the end of the commit, and for a
+ * subvolume of the running transaction. Such a root may change. The caller holds commit_root_sem.
  */
 struct extent_buffer *btrfs_rust_commit_root(struct btrfs_root *root)
 {
@@ -123,7 +121,7 @@ struct extent_buffer *btrfs_rust_commit_root(struct btrfs_root *root)
 	return node;
 }
 
-/* Read a child that is no leaf and wait for it: with a reference, or NULL on errors. */
+/* Read a child above the leaves and wait for it. Returns it with a reference, NULL on errors. */
 struct extent_buffer *btrfs_rust_read_child(struct extent_buffer *node, u32 slot)
 {
 	struct extent_buffer *child;
@@ -140,7 +138,7 @@ void btrfs_rust_readahead_child(struct extent_buffer *node, u32 slot)
 		btrfs_readahead_node_child(node, slot);
 }
 
-/* A child that is a leaf, with a reference, if it is in memory and was read; otherwise NULL. */
+/* Get a child that is a leaf, with a reference. Returns NULL unless it is cached and up to date. */
 struct extent_buffer *btrfs_rust_cached_leaf(const struct extent_buffer *node, u32 slot)
 {
 	struct extent_buffer *leaf;
@@ -175,7 +173,7 @@ static u8 item_type(const struct extent_buffer *leaf, u32 slot)
 	return btrfs_rust_item_key(leaf, slot).type;
 }
 
-/* Whether an inode item is that of a file that has a name. */
+/* Whether the item is the inode item of a regular file with links. */
 bool btrfs_rust_item_is_file(const struct extent_buffer *leaf, u32 slot)
 {
 	const struct btrfs_inode_item *item;
@@ -186,7 +184,7 @@ bool btrfs_rust_item_is_file(const struct extent_buffer *leaf, u32 slot)
 	return S_ISREG(btrfs_inode_mode(leaf, item)) && btrfs_inode_nlink(leaf, item) > 0;
 }
 
-/* Read a file extent item. The address is 0 if there is no data on disk to it. */
+/* Read a file extent item. @bytenr is 0 unless it is a regular extent with data on disk. */
 struct btrfs_rust_extent btrfs_rust_item_extent(const struct extent_buffer *leaf, u32 slot)
 {
 	const struct btrfs_file_extent_item *item;
@@ -211,7 +209,7 @@ void btrfs_rust_put_node(struct extent_buffer *node)
 	free_extent_buffer(node);
 }
 
-/* Whether a task waits for commit_root_sem, which is held, or this one is being killed. */
+/* Whether a task waits for commit_root_sem, which is held, or a fatal signal is pending. */
 bool btrfs_rust_is_contended(struct btrfs_root *root)
 {
 	return rwsem_is_contended(&root->fs_info->commit_root_sem) ||

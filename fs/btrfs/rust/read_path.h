@@ -5,7 +5,7 @@
 
 /*
  * CONFIG_BTRFS_RUST_READ_PATH: the interfaces of ../reada.h, ../share_cache.h, ../send_utimes.h and
- * ../lru_cache.h on top of Rust. The C files of these headers are not built.
+ * ../lru_cache.h, implemented in Rust. The C files of these headers are not built.
  */
 
 #include <linux/sched/mm.h>
@@ -97,8 +97,8 @@ static inline void btrfs_send_utimes_remove(struct btrfs_send_utimes *utimes, u6
 }
 
 /*
- * lru.rs. Entries are embedded as the first element, allocated with kmalloc(), and freed when they
- * are removed.
+ * lru.rs. An entry is the first member of a structure allocated with kmalloc(). The cache frees it
+ * on removal.
  */
 struct btrfs_lru_cache_entry {
 	u64 key;
@@ -107,7 +107,7 @@ struct btrfs_lru_cache_entry {
 
 struct btrfs_lru_cache {
 	struct btrfs_rust_lru rust;
-	/* Number of entries, and the maximum, 0 for none. */
+	/* Number of entries; maximum number of entries, 0 for no limit. */
 	unsigned int size;
 	unsigned int max_size;
 };
@@ -125,7 +125,7 @@ static inline struct btrfs_lru_cache_entry *btrfs_lru_cache_lookup(struct btrfs_
 	return btrfs_rust_lru_lookup(&cache->rust, key, gen);
 }
 
-/* Allocates little and rarely, and never reclaims from a filesystem for it, whatever @gfp is. */
+/* Ignores @gfp: memory is allocated in NOFS scope, and only when the cache grows. */
 static inline int btrfs_lru_cache_store(struct btrfs_lru_cache *cache,
 					struct btrfs_lru_cache_entry *new_entry, gfp_t gfp)
 {

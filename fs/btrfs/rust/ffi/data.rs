@@ -16,13 +16,13 @@ use crate::data_reada::{
     FileRange, //
 };
 
-/// Prepares the readahead of the file data of a send, which reads extents newer than the generation
-/// `min_gen`, and compressed extents as they are on disk if `sends_encoded`. False if there is no
-/// memory for it.
+/// Initializes the readahead of file data for a send. The send reads extents newer than `min_gen`,
+/// and writes compressed extents without decompression if `sends_encoded`. Returns false if there
+/// is no memory.
 ///
 /// # Safety
 ///
-/// `reada` must be valid for writing, and `disk` for reading.
+/// `reada` must be valid for writes, and `disk` for reads.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_data_reada_init(
     reada: *mut bindings::btrfs_rust_data_reada,
@@ -30,12 +30,12 @@ pub(super) unsafe extern "C" fn btrfs_rust_data_reada_init(
     min_gen: u64,
     sends_encoded: bool,
 ) -> bool {
-    // SAFETY: `disk` is a variable of the caller.
+    // SAFETY: `disk` points to a variable of the caller.
     let disk = unsafe { *disk };
     let Ok(new) = DataReada::new(disk.into(), min_gen, sends_encoded) else {
         return false;
     };
-    // SAFETY: `reada` is a variable of the caller.
+    // SAFETY: `reada` is memory of the caller that holds no state yet.
     unsafe { Storage::write(reada, new) };
     true
 }
@@ -44,28 +44,29 @@ pub(super) unsafe extern "C" fn btrfs_rust_data_reada_init(
 ///
 /// # Safety
 ///
-/// `reada` must have been prepared. Nobody uses it during the call or after it.
+/// `reada` must have been initialized by [`btrfs_rust_data_reada_init`]. No other task may use it,
+/// and it must not be used again.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_data_reada_destroy(
     reada: *mut bindings::btrfs_rust_data_reada,
 ) {
-    // SAFETY: C calls this once for each that was prepared.
+    // SAFETY: C calls this once for each initialized readahead and does not use it again.
     unsafe { Storage::destroy(reada) };
 }
 
-/// Moves the send to `key`; it `has_read` file data since the last call.
+/// Moves the send to `key`. `has_read`: the send has read file data since the last call.
 ///
 /// # Safety
 ///
-/// `reada` must have been prepared. Nobody else uses it during the call. `key` must be valid for
-/// reading.
+/// `reada` must have been initialized by [`btrfs_rust_data_reada_init`]. No other task may use it
+/// during the call. `key` must be valid for reads.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_data_reada_advance(
     reada: *mut bindings::btrfs_rust_data_reada,
     key: *const bindings::btrfs_rust_key,
     has_read: bool,
 ) -> bindings::btrfs_rust_data_position {
-    // SAFETY: `reada` was prepared, and only the sender uses it; `key` is a variable.
+    // SAFETY: `reada` was initialized, and only the sending task uses it; `key` is a variable.
     let (reada, key) = unsafe { (Storage::get_mut(reada), *key) };
     let is_due = reada.advance(key.into(), has_read);
     bindings::btrfs_rust_data_position {
@@ -78,18 +79,19 @@ pub(super) unsafe extern "C" fn btrfs_rust_data_reada_advance(
 ///
 /// # Safety
 ///
-/// As for [`btrfs_rust_data_reada_advance`]. `root` must be a root whose `commit_root_sem` is held.
+/// As for [`btrfs_rust_data_reada_advance`]. `root` must be a valid root, and C must hold its
+/// `commit_root_sem` for reading.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_data_reada_plan(
     reada: *mut bindings::btrfs_rust_data_reada,
     root: *mut bindings::btrfs_root,
     others: bindings::btrfs_rust_others,
 ) -> bindings::btrfs_rust_file_ranges {
-    // SAFETY: `reada` was prepared, and only the sender uses it.
+    // SAFETY: `reada` was initialized, and only the sending task uses it.
     let reada = unsafe { Storage::get_mut(reada) };
-    // SAFETY: C holds the semaphore during this call.
+    // SAFETY: C holds `commit_root_sem` during this call.
     let lock = unsafe { CommitRootSem::held() };
-    // SAFETY: C holds the root during this call. It is of the filesystem of the semaphore.
+    // SAFETY: The root exists during this call, and belongs to the filesystem of the semaphore.
     let tree = unsafe { CommitRoot::new(&lock, root) };
     reada.plan(&tree, others.into());
     let planned = reada.planned();
@@ -101,15 +103,16 @@ pub(super) unsafe extern "C" fn btrfs_rust_data_reada_plan(
     }
 }
 
-/// Notes that data read ahead was dropped before its use.
+/// Reports that data was evicted before its use.
 ///
 /// # Safety
 ///
-/// `reada` must have been prepared. Nobody else uses it during the call.
+/// `reada` must have been initialized by [`btrfs_rust_data_reada_init`]. No other task may use it
+/// during the call.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_data_reada_report_evicted(
     reada: *mut bindings::btrfs_rust_data_reada,
 ) {
-    // SAFETY: `reada` was prepared, and only the sender uses it.
+    // SAFETY: `reada` was initialized, and only the sending task uses it.
     unsafe { Storage::get_mut(reada) }.report_evicted();
 }

@@ -22,61 +22,61 @@ use crate::{
     window::Disk, //
 };
 
-/// The most bytes that one reader reads ahead of `disk`.
+/// The maximum window of a reader on `disk`, in bytes; see [`Disk::window`].
 ///
 /// # Safety
 ///
-/// `disk` must be valid for reading.
+/// `disk` must be valid for reads.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_window(disk: *const bindings::btrfs_rust_disk) -> u64 {
-    // SAFETY: `disk` is a variable of the caller.
+    // SAFETY: `disk` points to a variable of the caller.
     let disk = unsafe { *disk };
     Disk::from(disk).window()
 }
 
-/// Stores a new readahead for C; false if there is none, for want of memory.
+/// Writes a new readahead to `reada`. Returns false if `new` is an error.
 ///
 /// # Safety
 ///
-/// `reada` must be valid for writing.
+/// `reada` must be valid for writes.
 unsafe fn write_reada(reada: *mut bindings::btrfs_rust_leaf_reada, new: Result<LeafReada>) -> bool {
     let Ok(new) = new else {
         return false;
     };
-    // SAFETY: `reada` is valid for writing.
+    // SAFETY: `reada` is valid for writes.
     unsafe { Storage::write(reada, new) };
     true
 }
 
-/// Prepares the readahead of a walk; false if there is no memory for it.
+/// Initializes the readahead of a walk. Returns false if there is no memory.
 ///
 /// # Safety
 ///
-/// `reada` must be valid for writing, and `disk` for reading.
+/// `reada` must be valid for writes, and `disk` for reads.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_leaf_reada_init(
     reada: *mut bindings::btrfs_rust_leaf_reada,
     disk: *const bindings::btrfs_rust_disk,
 ) -> bool {
-    // SAFETY: `disk` is a variable of the caller.
+    // SAFETY: `disk` points to a variable of the caller.
     let disk = unsafe { *disk };
     let new = LeafReada::new(disk.into());
-    // SAFETY: `reada` is a variable of the caller.
+    // SAFETY: `reada` is memory of the caller that holds no state yet.
     unsafe { write_reada(reada, new) }
 }
 
-/// Prepares the readahead of a fiemap call; false if there is no memory for it.
+/// Initializes the readahead of a fiemap call. Returns false if there is no memory.
 ///
 /// # Safety
 ///
-/// `reada` must be valid for writing, `disk` and `extents` for reading.
+/// `reada` must be valid for writes, `disk` and `extents` for reads.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_leaf_reada_init_extents(
     reada: *mut bindings::btrfs_rust_leaf_reada,
     disk: *const bindings::btrfs_rust_disk,
     extents: *const bindings::btrfs_rust_file_extents,
 ) -> bool {
-    // SAFETY: Both are variables of the caller.
+    // SAFETY: `disk` and `extents` point to variables of the caller.
     let (disk, extents) = unsafe { (*disk, *extents) };
     let extents = FileExtents {
         range: extents.start.into()..extents.end.into(),
@@ -84,7 +84,7 @@ pub(super) unsafe extern "C" fn btrfs_rust_leaf_reada_init_extents(
         is_first: extents.is_first,
     };
     let new = LeafReada::for_extents(disk.into(), extents);
-    // SAFETY: `reada` is a variable of the caller.
+    // SAFETY: `reada` is memory of the caller that holds no state yet.
     unsafe { write_reada(reada, new) }
 }
 
@@ -92,40 +92,41 @@ pub(super) unsafe extern "C" fn btrfs_rust_leaf_reada_init_extents(
 ///
 /// # Safety
 ///
-/// `reada` must have been prepared. Nobody uses it during the call or after it.
+/// `reada` must have been initialized. No other task may use it, and it must not be used again.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_leaf_reada_destroy(
     reada: *mut bindings::btrfs_rust_leaf_reada,
 ) {
-    // SAFETY: C calls this once for each that was prepared, when its worker has ended.
+    // SAFETY: C calls this once for each initialized readahead, after its worker has ended.
     unsafe { Storage::destroy(reada) };
 }
 
-/// Moves the walk to `key`, in the tree `root`. Returns whether it wants the next batch.
+/// Moves the walk to `key`, in the tree `root`. Returns whether the next batch is to be planned.
 ///
 /// # Safety
 ///
-/// `reada` must have been prepared. Nobody else uses it during the call. `root` must be a root,
-/// and `key` valid for reading.
+/// `reada` must have been initialized. No other task may use it during the call. `root` must be a
+/// valid root, and `key` valid for reads.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_leaf_reada_advance(
     reada: *mut bindings::btrfs_rust_leaf_reada,
     root: *const bindings::btrfs_root,
     key: *const bindings::btrfs_rust_key,
 ) -> bool {
-    // SAFETY: `reada` was prepared, and its worker has ended; `key` is a variable.
+    // SAFETY: `reada` was initialized, and its worker has ended; `key` is a variable.
     let (reada, key) = unsafe { (Storage::get_mut(reada), *key) };
     reada.advance(key.into(), |bytenr| {
-        // SAFETY: C holds the root during this call.
+        // SAFETY: The root exists during this call.
         unsafe { bindings::btrfs_rust_is_evicted(root, bytenr) }
     })
 }
 
-/// The leaves that C is to submit next.
+/// The leaves that C submits next.
 fn chunk(reada: &LeafReada) -> bindings::btrfs_rust_leaves {
     let ((rest, count), (planned, held)) = (reada.rest(), reada.size());
     bindings::btrfs_rust_leaves {
-        // Valid for the rest of the batch: fiemap reads on in it when all leaves are submitted.
+        // Valid for the rest of the batch: fiemap reads past `count` after it has submitted all
+        // leaves.
         leaves: Leaf::as_c(rest.as_ptr()),
         count: count as u32,
         planned: planned as u32,
@@ -137,8 +138,8 @@ fn chunk(reada: &LeafReada) -> bindings::btrfs_rust_leaves {
 ///
 /// # Safety
 ///
-/// As for [`btrfs_rust_leaf_reada_advance`]. `left` must be a root and `right` a root or null, of
-/// one filesystem, whose `commit_root_sem` must be held.
+/// As for [`btrfs_rust_leaf_reada_advance`]. `left` must be a valid root, `right` a root of the
+/// same filesystem or null. C must hold its `commit_root_sem` for reading.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_leaf_reada_plan(
     reada: *mut bindings::btrfs_rust_leaf_reada,
@@ -146,19 +147,19 @@ pub(super) unsafe extern "C" fn btrfs_rust_leaf_reada_plan(
     right: *mut bindings::btrfs_root,
     others: bindings::btrfs_rust_others,
 ) -> bindings::btrfs_rust_leaves {
-    // SAFETY: `reada` was prepared, and its worker has ended.
+    // SAFETY: `reada` was initialized, and its worker has ended.
     let reada = unsafe { Storage::get_mut(reada) };
-    // SAFETY: C holds the semaphore during this call.
+    // SAFETY: C holds `commit_root_sem` during this call.
     let lock = unsafe { CommitRootSem::held() };
-    // SAFETY: C holds `left` during this call, and `right` unless that is null. They are of the
-    // filesystem of the semaphore.
+    // SAFETY: `left` exists during this call, and so does `right` unless it is null. Both belong to
+    // the filesystem of the semaphore.
     let (left, right) = unsafe { (CommitRoot::new(&lock, left), CommitRoot::new(&lock, right)) };
     reada.plan(&left, &right, others.into());
     chunk(reada)
 }
 
-/// Notes that the first `submitted` leaves are being read, and that the others are given up if
-/// `is_dropped`. Returns the leaves to submit next.
+/// Records that the first `submitted` leaves were submitted. If `is_dropped`, the others are given
+/// up. Returns the leaves to submit next.
 ///
 /// # Safety
 ///
@@ -169,20 +170,20 @@ pub(super) unsafe extern "C" fn btrfs_rust_leaf_reada_report(
     submitted: u32,
     is_dropped: bool,
 ) -> bindings::btrfs_rust_leaves {
-    // SAFETY: `reada` was prepared. The walk leaves it to its worker for as long as that runs.
+    // SAFETY: `reada` was initialized. The walk does not use it while its worker runs.
     let reada = unsafe { Storage::get_mut(reada) };
     reada.report(submitted as usize, is_dropped);
     chunk(reada)
 }
 
-/// Looks up the leaf of `key`; false if it is the leaf of the last lookup, or on errors. Reads
-/// nodes and waits for them.
+/// Finds the leaf of `key`. Returns false if it is the leaf of the last lookup, and on errors.
+/// Reads nodes and waits for them.
 ///
 /// # Safety
 ///
-/// `last` must be all zeroes, or the result of such lookups in the same tree, and not be used by
-/// others. `root` must be a root whose `commit_root_sem` is held, `key` valid for reading and
-/// `leaf` for writing.
+/// `last` must be all zeroes, or the result of lookups in the same tree. No other task may use it
+/// during the call. `root` must be a valid root whose `commit_root_sem` C holds for reading. `key`
+/// must be valid for reads, and `leaf` for writes.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_find_leaf(
     last: *mut bindings::btrfs_rust_last_leaf,
@@ -190,16 +191,16 @@ pub(super) unsafe extern "C" fn btrfs_rust_find_leaf(
     key: *const bindings::btrfs_rust_key,
     leaf: *mut bindings::btrfs_rust_leaf,
 ) -> bool {
-    // SAFETY: `last` was all zeroes at first, and only one task uses it; `key` is a variable.
+    // SAFETY: `last` was zeroed at first, and only one task uses it; `key` is a variable.
     let (last, key) = unsafe { (Storage::zeroable(last), *key) };
-    // SAFETY: C holds the semaphore during this call.
+    // SAFETY: C holds `commit_root_sem` during this call.
     let lock = unsafe { CommitRootSem::held() };
-    // SAFETY: C holds the root during this call. It is of the filesystem of the semaphore.
+    // SAFETY: The root exists during this call, and belongs to the filesystem of the semaphore.
     let tree = unsafe { CommitRoot::new(&lock, root) };
     let Some(found) = last.find(&tree, key.into()) else {
         return false;
     };
-    // SAFETY: `leaf` is a variable of the caller, of the same layout.
+    // SAFETY: `leaf` points to a variable of the caller, and `Leaf` has the layout of the C type.
     unsafe { leaf.write(*Leaf::as_c(&found)) };
     true
 }

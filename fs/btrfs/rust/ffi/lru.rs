@@ -21,53 +21,54 @@ use crate::lru::{
     LruKey, //
 };
 
-/// A pointer to an entry of a `struct btrfs_lru_cache`. C allocates and frees the entry.
+/// A pointer to a `struct btrfs_lru_cache_entry`, which C allocates and frees.
 #[derive(Clone, Copy)]
 pub(super) struct EntryPtr(NonNull<c_void>);
 
-// SAFETY: Rust does not use what the pointer is to.
+// SAFETY: Rust stores the pointer and returns it to C, but does not dereference it.
 unsafe impl Send for EntryPtr {}
 
-/// What C gets: the pointer, or null.
+/// Converts an entry to a pointer for C, null for none.
 fn or_null(entry: Option<EntryPtr>) -> *mut c_void {
     entry.map_or(core::ptr::null_mut(), |entry| entry.0.as_ptr())
 }
 
-/// Makes an empty cache.
+/// Initializes an empty cache.
 ///
 /// # Safety
 ///
-/// `lru` must be valid for writing.
+/// `lru` must be valid for writes.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_lru_init(lru: *mut bindings::btrfs_rust_lru) {
-    // SAFETY: `lru` is a new cache of the caller.
+    // SAFETY: `lru` is memory of the caller that holds no state yet.
     unsafe { Storage::write(lru, Lru::new()) };
 }
 
-/// Frees what a cache has allocated, which leaves alone what its entries point to.
+/// Frees the arrays of a cache, but not its entries, which belong to C.
 ///
 /// # Safety
 ///
-/// `lru` must be a cache that [`btrfs_rust_lru_init`] has made, the caller's alone, and not be used
-/// again.
+/// `lru` must have been initialized by [`btrfs_rust_lru_init`]. No other task may use it, and it
+/// must not be used again.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_lru_destroy(lru: *mut bindings::btrfs_rust_lru) {
-    // SAFETY: C calls this once for a cache that was made, and does not use it again.
+    // SAFETY: C calls this once for each initialized cache and does not use it again.
     unsafe { Storage::destroy(lru) };
 }
 
-/// Finds an entry, which is then the most recently used one, or returns null.
+/// Looks up an entry and makes it the most recently used one. Returns null if there is none.
 ///
 /// # Safety
 ///
-/// `lru` must be a cache that [`btrfs_rust_lru_init`] has made, and the caller's alone.
+/// `lru` must have been initialized by [`btrfs_rust_lru_init`]. No other task may use it during the
+/// call.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_lru_lookup(
     lru: *mut bindings::btrfs_rust_lru,
     key: u64,
     gen: u64,
 ) -> *mut c_void {
-    // SAFETY: The cache was made, and only its owner uses it.
+    // SAFETY: `lru` was initialized, and only its owner uses it.
     let lru = unsafe { Storage::get_mut(lru) };
     or_null(lru.touch(LruKey {
         ino: key,
@@ -75,12 +76,13 @@ pub(super) unsafe extern "C" fn btrfs_rust_lru_lookup(
     }))
 }
 
-/// Adds an entry: 0, -EEXIST if the key is there, or -ENOMEM. If there are `max_size` already, the
-/// least recently used one goes, which `removed` is set to; it is null if none does. May sleep.
+/// Adds an entry. Returns 0, -EEXIST if the key is cached, -ENOMEM, or -EINVAL if `entry` is null.
+/// If the cache has `max_size` entries, removes the least recently used one and sets `removed` to
+/// it, otherwise to null. A `max_size` of 0 is no limit. May sleep.
 ///
 /// # Safety
 ///
-/// As for [`btrfs_rust_lru_lookup`]; `removed` must be valid for writing.
+/// As for [`btrfs_rust_lru_lookup`]; `removed` must be valid for writes.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_lru_store(
     lru: *mut bindings::btrfs_rust_lru,
@@ -90,7 +92,7 @@ pub(super) unsafe extern "C" fn btrfs_rust_lru_store(
     max_size: u32,
     removed: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: The cache was made, and only its owner uses it.
+    // SAFETY: `lru` was initialized, and only its owner uses it.
     let lru = unsafe { Storage::get_mut(lru) };
     let entry = NonNull::new(entry).map(EntryPtr);
     let stored = entry.ok_or(EINVAL).and_then(|entry| {
@@ -104,12 +106,12 @@ pub(super) unsafe extern "C" fn btrfs_rust_lru_store(
             GFP_KERNEL,
         )
     });
-    // SAFETY: `removed` is a variable of the caller.
+    // SAFETY: `removed` points to a variable of the caller.
     unsafe { removed.write(or_null(stored.unwrap_or(None))) };
     stored.map_or_else(Error::to_errno, |_| 0)
 }
 
-/// Removes an entry and returns it, or null if it is not there.
+/// Removes an entry and returns it, null if it is not cached.
 ///
 /// # Safety
 ///
@@ -120,7 +122,7 @@ pub(super) unsafe extern "C" fn btrfs_rust_lru_remove(
     key: u64,
     gen: u64,
 ) -> *mut c_void {
-    // SAFETY: The cache was made, and only its owner uses it.
+    // SAFETY: `lru` was initialized, and only its owner uses it.
     let lru = unsafe { Storage::get_mut(lru) };
     or_null(lru.remove(LruKey {
         ino: key,
@@ -128,7 +130,7 @@ pub(super) unsafe extern "C" fn btrfs_rust_lru_remove(
     }))
 }
 
-/// Removes the least recently used entry and returns it, or null if there is none.
+/// Removes the least recently used entry and returns it, null if the cache is empty.
 ///
 /// # Safety
 ///
@@ -137,12 +139,12 @@ pub(super) unsafe extern "C" fn btrfs_rust_lru_remove(
 pub(super) unsafe extern "C" fn btrfs_rust_lru_remove_oldest(
     lru: *mut bindings::btrfs_rust_lru,
 ) -> *mut c_void {
-    // SAFETY: The cache was made, and only its owner uses it.
+    // SAFETY: `lru` was initialized, and only its owner uses it.
     let lru = unsafe { Storage::get_mut(lru) };
     or_null(lru.oldest().and_then(|oldest| lru.remove(oldest)))
 }
 
-/// What an entry of the cache takes, in bytes.
+/// Size of an entry of the cache, in bytes.
 #[cfg(CONFIG_BTRFS_RUST_KUNIT_BENCH)]
 #[no_mangle]
 pub(super) extern "C" fn btrfs_rust_lru_entry_size() -> u32 {

@@ -14,15 +14,16 @@ use crate::reada::{
     Mode, //
 };
 
-/// Stores the `selected` slots for C. Returns their number.
+/// Writes the `selected` slots to `slots`, at most `BTRFS_RUST_READA_MAX_SLOTS`. Returns their
+/// number.
 ///
 /// # Safety
 ///
-/// `slots` must have room for `BTRFS_RUST_READA_MAX_SLOTS`.
+/// `slots` must be valid for writes of `BTRFS_RUST_READA_MAX_SLOTS` elements.
 unsafe fn write_slots(slots: *mut u16, selected: impl Iterator<Item = u32>) -> u32 {
     let mut count = 0;
     for slot in selected.take(bindings::BTRFS_RUST_READA_MAX_SLOTS as usize) {
-        // SAFETY: The array has room for so many slots.
+        // SAFETY: `count` is less than `BTRFS_RUST_READA_MAX_SLOTS`, the size of the array.
         unsafe { slots.add(count).write(slot as u16) };
         count += 1;
     }
@@ -30,12 +31,12 @@ unsafe fn write_slots(slots: *mut u16, selected: impl Iterator<Item = u32>) -> u
 }
 
 /// Selects slots of `node` to read ahead when a search for `objectid` with the readahead mode
-/// `reada` goes down at `slot`. Returns their number. May sleep.
+/// `reada` descends at `slot`. Returns their number. May sleep.
 ///
 /// # Safety
 ///
 /// `node` must be null, or a node above the leaves that does not change during the call. `slots`
-/// must have room for `BTRFS_RUST_READA_MAX_SLOTS`.
+/// must be valid for writes of `BTRFS_RUST_READA_MAX_SLOTS` elements.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_select_search(
     node: *const bindings::extent_buffer,
@@ -54,15 +55,16 @@ pub(super) unsafe extern "C" fn btrfs_rust_select_search(
         bindings::BTRFS_RUST_READA_FORWARD_ALWAYS => Mode::ForwardAlways,
         _ => Mode::None,
     };
-    // SAFETY: C has locked the node, or it is one of a commit root, and holds it during this call.
+    // SAFETY: C holds a reference to a node above the leaves. A lock or the commit root keeps it
+    // stable.
     let node = unsafe { NodeBuffer::from_raw(node) };
     let search = node.and_then(|node| reada::for_search(node, slot as u32, mode, objectid));
-    // SAFETY: `slots` is an array of the caller with that room.
+    // SAFETY: `slots` is an array of the caller with `BTRFS_RUST_READA_MAX_SLOTS` elements.
     unsafe { write_slots(slots, search.into_iter().flatten()) }
 }
 
-/// Selects slots of `node` to read ahead when a comparison of trees, whose other tree has all
-/// blocks up to generation `min_gen`, goes down at `slot`.
+/// Selects slots of `node` to read ahead when a comparison of trees descends at `slot`. The other
+/// tree has all blocks up to generation `min_gen`. Returns the number of slots.
 ///
 /// # Safety
 ///
@@ -74,11 +76,12 @@ pub(super) unsafe extern "C" fn btrfs_rust_select_move_down(
     min_gen: u64,
     slots: *mut u16,
 ) -> u32 {
-    // SAFETY: C has locked the node, or it is one of a commit root, and holds it during this call.
+    // SAFETY: C holds a reference to a node above the leaves. A lock or the commit root keeps it
+    // stable.
     let node = unsafe { NodeBuffer::from_raw(node) };
     let selected = node
         .filter(|_| u32::from(tunables().reada) != bindings::BTRFS_RUST_READA_NONE)
         .map(|node| reada::for_move_down(node, slot as u32, min_gen));
-    // SAFETY: `slots` is an array of the caller with that room.
+    // SAFETY: `slots` is an array of the caller with `BTRFS_RUST_READA_MAX_SLOTS` elements.
     unsafe { write_slots(slots, selected.into_iter().flatten()) }
 }

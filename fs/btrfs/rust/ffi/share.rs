@@ -13,7 +13,7 @@ use super::{
     Storage, //
 };
 
-/// Turns an answer into what C expects: 1, 0 or -ENOENT.
+/// Converts a result for C: 1 for shared, 0 for not shared, -ENOENT for not known.
 fn answer(is_shared: Option<bool>) -> c_int {
     is_shared.map_or(ENOENT.to_errno(), c_int::from)
 }
@@ -22,15 +22,15 @@ fn answer(is_shared: Option<bool>) -> c_int {
 ///
 /// # Safety
 ///
-/// `cache` must be zeroed memory or a cache that only these functions have changed, and the
-/// caller's alone.
+/// `cache` must have been zeroed, and since then modified only by the functions of this module. No
+/// other task may use it during the call.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_share_lookup(
     cache: *mut bindings::btrfs_rust_share_cache,
     bytenr: u64,
     level: c_int,
 ) -> c_int {
-    // SAFETY: The cache was all zeroes at first, and only its owner uses it.
+    // SAFETY: The cache was zeroed at first, and only its owner uses it.
     let cache = unsafe { Storage::zeroable(cache) };
     if !tunables().share_cache {
         return answer(None);
@@ -50,13 +50,13 @@ pub(super) unsafe extern "C" fn btrfs_rust_share_store(
     level: c_int,
     is_shared: bool,
 ) {
-    // SAFETY: The cache was all zeroes at first, and only its owner uses it.
+    // SAFETY: The cache was zeroed at first, and only its owner uses it.
     let cache = unsafe { Storage::zeroable(cache) };
     cache.store(bytenr, level as usize, is_shared);
 }
 
-/// Ends a call that met more than one path and whose result is `result`; `level` is the last one
-/// that was on one path only, or negative.
+/// Ends a check that has found more than one path and returns `result`. `level` is the last level
+/// with a single block, negative for none.
 ///
 /// # Safety
 ///
@@ -67,7 +67,7 @@ pub(super) unsafe extern "C" fn btrfs_rust_share_end_many_paths(
     level: c_int,
     result: c_int,
 ) {
-    // SAFETY: The cache was all zeroes at first, and only its owner uses it.
+    // SAFETY: The cache was zeroed at first, and only its owner uses it.
     let cache = unsafe { Storage::zeroable(cache) };
     let reached = usize::try_from(level)
         .ok()
@@ -76,11 +76,11 @@ pub(super) unsafe extern "C" fn btrfs_rust_share_end_many_paths(
     cache.end_many_paths(reached);
 }
 
-/// Reads what is remembered of `level`, for the comparison with the C code.
+/// Gets the cached block of `level`, to compare it with that of the C code.
 ///
 /// # Safety
 ///
-/// As for [`btrfs_rust_share_lookup`]; `block` must be valid for writing.
+/// As for [`btrfs_rust_share_lookup`]; `block` must be valid for writes.
 #[cfg(CONFIG_BTRFS_RUST_VERIFY)]
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_share_block(
@@ -88,11 +88,11 @@ pub(super) unsafe extern "C" fn btrfs_rust_share_block(
     level: c_int,
     block: *mut bindings::btrfs_rust_share_block,
 ) {
-    // SAFETY: The cache was all zeroes at first, and only its owner uses it.
+    // SAFETY: The cache was zeroed at first, and only its owner uses it.
     let cache = unsafe { Storage::get(cache) };
     if let Some((bytenr, is_shared)) = cache.block(level as usize) {
         let found = bindings::btrfs_rust_share_block { bytenr, is_shared };
-        // SAFETY: `block` is a variable of the caller.
+        // SAFETY: `block` points to a variable of the caller.
         unsafe { block.write(found) };
     }
 }
@@ -107,7 +107,7 @@ pub(super) unsafe extern "C" fn btrfs_rust_share_prev_extent(
     cache: *const bindings::btrfs_rust_share_cache,
     bytenr: u64,
 ) -> c_int {
-    // SAFETY: The cache was all zeroes at first, and only its owner uses it.
+    // SAFETY: The cache was zeroed at first, and only its owner uses it.
     let cache = unsafe { Storage::get(cache) };
     if !tunables().share_cache {
         return answer(None);
@@ -126,7 +126,7 @@ pub(super) unsafe extern "C" fn btrfs_rust_share_add_prev_extent(
     bytenr: u64,
     is_shared: bool,
 ) {
-    // SAFETY: The cache was all zeroes at first, and only its owner uses it.
+    // SAFETY: The cache was zeroed at first, and only its owner uses it.
     let cache = unsafe { Storage::zeroable(cache) };
     cache.add_prev_extent(bytenr, is_shared);
 }

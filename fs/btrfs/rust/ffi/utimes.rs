@@ -17,16 +17,16 @@ use crate::{
     send_utimes::DirUtimes, //
 };
 
-/// Makes an empty cache.
+/// Initializes an empty cache.
 ///
 /// # Safety
 ///
-/// `utimes` must be valid for writing.
+/// `utimes` must be valid for writes.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_send_utimes_init(
     utimes: *mut bindings::btrfs_rust_send_utimes,
 ) {
-    // SAFETY: `utimes` is a new cache of the caller.
+    // SAFETY: `utimes` is memory of the caller that holds no state yet.
     unsafe { Storage::write(utimes, DirUtimes::new()) };
 }
 
@@ -34,28 +34,29 @@ pub(super) unsafe extern "C" fn btrfs_rust_send_utimes_init(
 ///
 /// # Safety
 ///
-/// `utimes` must be a cache that [`btrfs_rust_send_utimes_init`] has made, the caller's alone, and
-/// not be used again.
+/// `utimes` must have been initialized by [`btrfs_rust_send_utimes_init`]. No other task may use
+/// it, and it must not be used again.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_send_utimes_destroy(
     utimes: *mut bindings::btrfs_rust_send_utimes,
 ) {
-    // SAFETY: C calls this once for a cache that was made, and does not use it again.
+    // SAFETY: C calls this once for each initialized cache and does not use it again.
     unsafe { Storage::destroy(utimes) };
 }
 
-/// Adds a directory: 0, or -ENOMEM if its utimes are to be sent at once.
+/// Adds a directory. Returns 0, or -ENOMEM if its utimes are to be sent immediately.
 ///
 /// # Safety
 ///
-/// `utimes` must be a cache that [`btrfs_rust_send_utimes_init`] has made, and the caller's alone.
+/// `utimes` must have been initialized by [`btrfs_rust_send_utimes_init`]. No other task may use it
+/// during the call.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_send_utimes_add(
     utimes: *mut bindings::btrfs_rust_send_utimes,
     ino: u64,
     gen: u64,
 ) -> c_int {
-    // SAFETY: The cache was made, and only the sender uses it.
+    // SAFETY: `utimes` was initialized, and only the sending task uses it.
     let utimes = unsafe { Storage::get_mut(utimes) };
     if !tunables().utimes_cache {
         return ENOMEM.to_errno();
@@ -69,16 +70,16 @@ pub(super) unsafe extern "C" fn btrfs_rust_send_utimes_add(
     }
 }
 
-/// Stores a directory for C. Returns whether there is one.
+/// Writes `dir` to `ino` and `gen`. Returns false if there is none.
 ///
 /// # Safety
 ///
-/// `ino` and `gen` must be valid for writing.
+/// `ino` and `gen` must be valid for writes.
 unsafe fn write_dir(dir: Option<LruKey>, ino: *mut u64, gen: *mut u64) -> bool {
     let Some(dir) = dir else {
         return false;
     };
-    // SAFETY: Both are valid for writing.
+    // SAFETY: Both pointers are valid for writes.
     unsafe {
         ino.write(dir.ino);
         gen.write(dir.generation);
@@ -86,24 +87,26 @@ unsafe fn write_dir(dir: Option<LruKey>, ino: *mut u64, gen: *mut u64) -> bool {
     true
 }
 
-/// Finds the directory to send and remove next after an inode was processed, if any.
+/// Gets the directory to send and remove next after an inode was processed. Returns false if there
+/// is none.
 ///
 /// # Safety
 ///
-/// As for [`btrfs_rust_send_utimes_add`]; `ino` and `gen` must be valid for writing.
+/// As for [`btrfs_rust_send_utimes_add`]; `ino` and `gen` must be valid for writes.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_send_utimes_next_to_trim(
     utimes: *const bindings::btrfs_rust_send_utimes,
     ino: *mut u64,
     gen: *mut u64,
 ) -> bool {
-    // SAFETY: The cache was made, and only the sender uses it.
+    // SAFETY: `utimes` was initialized, and only the sending task uses it.
     let utimes = unsafe { Storage::get(utimes) };
-    // SAFETY: Both are variables of the caller.
+    // SAFETY: `ino` and `gen` point to variables of the caller.
     unsafe { write_dir(utimes.next_to_trim(), ino, gen) }
 }
 
-/// Finds the directory to send and remove next at the end of the send, if any.
+/// Gets the directory to send and remove next at the end of the send. Returns false if there is
+/// none.
 ///
 /// # Safety
 ///
@@ -114,13 +117,13 @@ pub(super) unsafe extern "C" fn btrfs_rust_send_utimes_next_to_flush(
     ino: *mut u64,
     gen: *mut u64,
 ) -> bool {
-    // SAFETY: The cache was made, and only the sender uses it.
+    // SAFETY: `utimes` was initialized, and only the sending task uses it.
     let utimes = unsafe { Storage::get(utimes) };
-    // SAFETY: Both are variables of the caller.
+    // SAFETY: `ino` and `gen` point to variables of the caller.
     unsafe { write_dir(utimes.next_to_flush(), ino, gen) }
 }
 
-/// Removes a directory.
+/// Removes a directory, if it is cached.
 ///
 /// # Safety
 ///
@@ -131,7 +134,7 @@ pub(super) unsafe extern "C" fn btrfs_rust_send_utimes_remove(
     ino: u64,
     gen: u64,
 ) {
-    // SAFETY: The cache was made, and only the sender uses it.
+    // SAFETY: `utimes` was initialized, and only the sending task uses it.
     let utimes = unsafe { Storage::get_mut(utimes) };
     utimes.remove(LruKey {
         ino,
