@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 /*
- * The switches and the counters of the readahead of send and fiemap.
+ * Settings and counters for the readahead of send and fiemap.
  *
  * Path: /sys/fs/btrfs/<uuid>/readahead/
  */
@@ -34,7 +34,7 @@ module_param_named(readahead_window_kb, window_kb, uint, 0644);
 MODULE_PARM_DESC(readahead_window_kb,
 		 "KiB that a send or fiemap reads ahead at most, in filesystems mounted later (default 0: what disk and memory give)");
 
-/* Returns an error if there is no memory; btrfs_reada_destroy() is to be called in any case. */
+/* Returns -ENOMEM without memory; btrfs_reada_destroy() is to be called in any case. */
 int btrfs_reada_init(struct btrfs_fs_info *fs_info)
 {
 	fs_info->reada = (struct btrfs_reada_settings){
@@ -86,7 +86,7 @@ void btrfs_reada_wasted(const struct btrfs_fs_info *fs_info, u64 root_id, u64 in
 	trace_btrfs_readahead_waste(fs_info, root_id, ino, start, len);
 }
 
-/* Note that @eb is about to be read, unless somebody else reads it or it was not used since. */
+/* Count @eb as submitted for reading, unless it is being read or is still unused. */
 void btrfs_reada_block_submitted(struct extent_buffer *eb, u64 root_id)
 {
 	if (!test_bit(EXTENT_BUFFER_READING, &eb->bflags) &&
@@ -94,7 +94,7 @@ void btrfs_reada_block_submitted(struct extent_buffer *eb, u64 root_id)
 		btrfs_reada_submitted(eb->fs_info, root_id, 0, eb->start, eb->len);
 }
 
-/* Note the first use of @eb after it was read ahead. */
+/* Count the first use of @eb after it was read ahead. */
 void btrfs_reada_block_used(struct extent_buffer *eb, u64 root_id)
 {
 	if (test_and_clear_bit(EXTENT_BUFFER_PLANNED, &eb->bflags))
@@ -102,14 +102,14 @@ void btrfs_reada_block_used(struct extent_buffer *eb, u64 root_id)
 				 test_bit(EXTENT_BUFFER_READING, &eb->bflags));
 }
 
-/* Note that @eb is freed without having been used. */
+/* Count @eb as wasted: it is freed without having been used. */
 void btrfs_reada_block_released(struct extent_buffer *eb)
 {
 	btrfs_reada_wasted(eb->fs_info, extent_buffer_uptodate(eb) ? btrfs_header_owner(eb) : 0, 0,
 			   eb->start, eb->len);
 }
 
-/* A fiemap ends: add its lookups in the sharedness cache. */
+/* Add the lookups of a fiemap call in the sharedness cache to the counters. */
 void btrfs_share_count_end(const struct btrfs_share_stats *stats)
 {
 	if (!stats->fs_info)
@@ -125,7 +125,7 @@ static struct btrfs_fs_info *to_fs_info(struct kobject *kobj)
 
 struct reada_attribute {
 	struct kobj_attribute attr;
-	/* Of the setting in struct btrfs_reada_settings, and the largest value that it takes. */
+	/* The offset in struct btrfs_reada_settings, and the largest value that is accepted. */
 	size_t offset;
 	u32 max;
 };
@@ -222,7 +222,7 @@ static const struct attribute *reada_attrs[] = {
 	NULL,
 };
 
-/* On errors, btrfs_reada_sysfs_remove() is to be called, too. */
+/* Even on errors, btrfs_reada_sysfs_remove() is to be called. */
 int btrfs_reada_sysfs_add(struct btrfs_fs_info *fs_info)
 {
 	fs_info->reada_kobj = kobject_create_and_add("readahead",

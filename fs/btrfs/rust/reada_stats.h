@@ -23,9 +23,9 @@ enum btrfs_reada_stat {
 	BTRFS_READA_NR_STATS
 };
 
-/* What was read ahead in a filesystem since it was mounted. */
+/* Readahead counters of a filesystem since its mount. */
 struct btrfs_reada_stats {
-	/* Of tree blocks and of file data, in bytes. */
+	/* Bytes of tree blocks, then of file data. */
 	u64 bytes[2][BTRFS_READA_NR_STATS];
 	/* Lookups in the sharedness cache. */
 	u64 share_hits;
@@ -50,20 +50,20 @@ void btrfs_reada_block_submitted(struct extent_buffer *eb, u64 root_id);
 void btrfs_reada_block_used(struct extent_buffer *eb, u64 root_id);
 void btrfs_reada_block_released(struct extent_buffer *eb);
 
-/* @eb was read ahead for a send or fiemap, and not used since. */
+/* Whether @eb was read ahead for a send or fiemap and is still unused. */
 static inline bool btrfs_reada_is_unused(const struct extent_buffer *eb)
 {
 	return test_bit(EXTENT_BUFFER_PLANNED, &eb->bflags);
 }
 
-/* Lookups in the sharedness cache by one fiemap; NULL if there were none. */
+/* Lookups in the sharedness cache by one fiemap call; @fs_info is NULL without any. */
 struct btrfs_share_stats {
 	const struct btrfs_fs_info *fs_info;
 	u64 hits;
 	u64 misses;
 };
 
-/* Count a lookup. Not per CPU at once: that is a tenth of the time of a fiemap in memory. */
+/* Count a lookup. Per-CPU counters here would take a tenth of the time of a cached fiemap. */
 static inline void btrfs_share_count(struct btrfs_share_stats *stats,
 				     const struct btrfs_fs_info *fs_info, int result)
 {
@@ -126,7 +126,7 @@ static inline void btrfs_share_count_end(const struct btrfs_share_stats *stats)
 
 #endif
 
-/* @eb of the tree @root_id is about to be read ahead, for leaf_reada.c if @is_planned. */
+/* Count @eb of the tree @root_id before its readahead; @is_planned: for a planned batch. */
 static inline void btrfs_count_readahead(struct extent_buffer *eb, u64 root_id, bool is_planned)
 {
 	if (is_planned)
@@ -134,7 +134,7 @@ static inline void btrfs_count_readahead(struct extent_buffer *eb, u64 root_id, 
 	btrfs_debug_readahead(eb);
 }
 
-/* A search in the tree @root_id has come to @eb. */
+/* Count @eb as used: a search in the tree @root_id has reached it. */
 static inline void btrfs_count_use(struct extent_buffer *eb, u64 root_id)
 {
 	if (btrfs_reada_is_unused(eb))
@@ -142,7 +142,7 @@ static inline void btrfs_count_use(struct extent_buffer *eb, u64 root_id)
 	btrfs_debug_use(eb);
 }
 
-/* @eb is about to be freed. */
+/* Count @eb as wasted before it is freed, if it is unused. */
 static inline void btrfs_count_release(struct extent_buffer *eb)
 {
 	if (btrfs_reada_is_unused(eb))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-/* The time of the Rust parts, and of the C code that they replace, in one boot. */
+/* Time the Rust parts and the C code that they replace, in one boot. */
 
 #include <kunit/test.h>
 #include <linux/ktime.h>
@@ -23,7 +23,7 @@
 #define ROUNDS 9
 #define OPERATIONS 100000
 
-/* A timed function: does @count operations, and returns a number that depends on all of them. */
+/* A timed function: does @count operations, and returns a result that depends on all of them. */
 typedef u64 (*bench_fn)(void *arg, u32 count);
 
 static u64 time_once(bench_fn run, void *arg)
@@ -37,8 +37,8 @@ static u64 time_once(bench_fn run, void *arg)
 }
 
 /*
- * Time both sides in turn and show the least of all rounds, in nanoseconds per operation. Both must
- * do the same, or the times mean nothing.
+ * Time both sides in turn and print the minimum of all rounds, in nanoseconds per operation. The
+ * times are comparable only if both sides do the same work, so their results must be equal.
  */
 static void compare(struct kunit *test, const char *what, bench_fn c, bench_fn rust, void *arg)
 {
@@ -106,7 +106,7 @@ static void bench_reada(struct kunit *test)
 	btrfs_set_header_level(arg.node, 1);
 	btrfs_set_header_nritems(arg.node, BENCH_NRITEMS);
 	for (int i = 0; i < BENCH_NRITEMS; i++) {
-		/* An aged tree: leaves of one node lie within 256 MiB. */
+		/* As in an aged tree, the leaves of one node are within 256 MiB. */
 		btrfs_set_node_blockptr(arg.node, i,
 					SZ_1G + (prandom_u32_state(&random) % SZ_16K) * SZ_16K);
 		btrfs_set_node_ptr_generation(arg.node, i, 1);
@@ -118,7 +118,7 @@ static void bench_reada(struct kunit *test)
 	free_extent_buffer(arg.node);
 }
 
-/* A path of three levels, of which each lookup finds a block. */
+/* A path of three levels: each lookup finds the block of its level. */
 static u64 bytenr_on(u32 level)
 {
 	return SZ_1G + level * SZ_16K;
@@ -156,7 +156,7 @@ static void bench_share(struct kunit *test)
 	compare(test, "share lookup", c_share, rust_share, cache);
 }
 
-/* A walk that moves from 72 directories to the next: more than the 64 that send remembers. */
+/* A random one of 72 directories, more than the 64 that send caches; the set moves on. */
 static u64 next_dir(struct rnd_state *random, u32 i)
 {
 	return BTRFS_FIRST_FREE_OBJECTID + i / 1000 * 8 % 100 + prandom_u32_state(random) % 72;
@@ -172,7 +172,7 @@ static u64 c_utimes(void *data, u32 count)
 
 	prandom_seed_state(&random, 1);
 	btrfs_send_utimes_init(&cache);
-	/* Only the C code is timed. */
+	/* Time the C code alone. */
 	cache.verify.is_off = true;
 	cache.dirs.verify.is_off = true;
 	for (u32 i = 0; i < count; i++) {

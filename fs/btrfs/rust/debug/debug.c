@@ -14,13 +14,13 @@
 
 static atomic64_t readahead_blocks;
 static atomic64_t readahead_used;
-/* The most blocks at a time that were read ahead and not used; those never used stay counted. */
+/* Maximum number of unused blocks at a time; blocks that are never used stay counted. */
 static atomic64_t readahead_unused_max;
 static atomic64_t extent_tree_searches;
 
 static struct dentry *counters_file;
 
-/* Count @eb, which is about to be read ahead, unless it has been counted since its last use. */
+/* Count @eb before its readahead, unless it was counted and not used since. */
 void btrfs_debug_readahead(struct extent_buffer *eb)
 {
 	s64 unused;
@@ -71,9 +71,9 @@ void btrfs_counters_exit(void)
 #ifdef CONFIG_BTRFS_RUST
 
 /*
- * Tunables: module parameters that take the parts out one by one, to measure what each is worth.
- * Without the utimes cache, streams have more commands; otherwise nothing changes but the time.
- * CONFIG_BTRFS_RUST_VERIFY uses the C code, so they change no result there.
+ * Tunables: module parameters that switch off single parts, to measure the effect of each. Without
+ * the utimes cache, streams have more commands; otherwise only the time changes. With
+ * CONFIG_BTRFS_RUST_VERIFY, the C code is used and they change no result.
  */
 static struct btrfs_rust_tunables tunables = {
 	.reada = BTRFS_RUST_READA_FORWARD_ALWAYS,

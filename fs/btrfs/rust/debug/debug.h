@@ -4,8 +4,8 @@
 #define BTRFS_RUST_DEBUG_H
 
 /*
- * CONFIG_BTRFS_DEBUG: counters in the file btrfs_counters of debugfs. They explain the time of send
- * and fiemap with and without CONFIG_BTRFS_RUST.
+ * CONFIG_BTRFS_DEBUG: counters in the debugfs file btrfs_counters. They explain the run time of
+ * send and fiemap with and without CONFIG_BTRFS_RUST.
  */
 
 struct btrfs_root;

@@ -30,13 +30,13 @@ static const char * const names[BTRFS_VERIFY_NR] = {
 static struct {
 	atomic64_t compared;
 	atomic64_t different;
-	/* Not comparable: the state that the decision depends on changed in between. */
+	/* Not comparable: the state changed in between, or a side had no memory. */
 	atomic64_t skipped;
 } counts[BTRFS_VERIFY_NR];
 
 static struct dentry *verify_file;
 
-/* Count a comparison, and warn if it is the first of its kind to find a difference. */
+/* Count a comparison. Warns about the first difference of each kind. */
 void btrfs_verify_count(enum btrfs_verify_what what, bool same)
 {
 	atomic64_inc(&counts[what].compared);
@@ -64,7 +64,7 @@ void btrfs_verify_select_search(const struct extent_buffer *node, int slot, u8 r
 
 	rust.count = btrfs_rust_select_search(node, slot, reada, objectid, rust.slots);
 	btrfs_select_search(node, slot, reada, objectid, &again);
-	/* The block that the search goes down to may have been cached or dropped in between. */
+	/* The target block may have been cached or evicted in between. */
 	if (is_same(c, &again))
 		btrfs_verify_count(BTRFS_VERIFY_READA_SEARCH, is_same(c, &rust));
 	else
@@ -80,7 +80,7 @@ void btrfs_verify_select_move_down(const struct extent_buffer *node, int slot, u
 	btrfs_verify_count(BTRFS_VERIFY_READA_MOVE_DOWN, is_same(c, &rust));
 }
 
-/* Both sides have the same path. */
+/* Check that both sides have the same path. */
 static void verify_path(const struct btrfs_share_cache *cache, enum btrfs_verify_what what,
 			bool same)
 {
@@ -114,7 +114,7 @@ void btrfs_verify_share_end_many_paths(struct btrfs_share_cache *cache, int leve
 	verify_path(cache, BTRFS_VERIFY_SHARE_END, true);
 }
 
-/* Compare with the result @c of the C cache, or of a walk. Rust remembers more extents, not all. */
+/* Compare with @c, the result of the C cache or of a walk. Either cache may not have the extent. */
 void btrfs_verify_share_prev_extent(const struct btrfs_share_cache *cache, u64 bytenr, int c)
 {
 	const int rust = btrfs_rust_share_prev_extent(&cache->verify.rust, bytenr);
@@ -129,7 +129,7 @@ void btrfs_verify_share_add_prev_extent(struct btrfs_share_cache *cache, u64 byt
 	btrfs_rust_share_add_prev_extent(&cache->verify.rust, bytenr, is_shared);
 }
 
-/* A search from the root finds the same as the search in @leaf has. */
+/* Check that a search from the root finds the same item as the search in @leaf. */
 void btrfs_verify_extent_leaf(struct btrfs_root *root, const struct btrfs_key *key,
 			      const struct extent_buffer *leaf, int slot)
 {
@@ -152,7 +152,7 @@ void btrfs_verify_utimes_destroy(struct btrfs_send_utimes *utimes)
 	btrfs_rust_send_utimes_destroy(&utimes->verify.rust);
 }
 
-/* @is_known: the C cache had the directory, so that neither needed memory. */
+/* @is_known: the C cache had the directory, so neither side needed memory. */
 void btrfs_verify_utimes_add(struct btrfs_send_utimes *utimes, u64 ino, u64 gen, bool is_known,
 			     int c)
 {
@@ -169,7 +169,7 @@ void btrfs_verify_utimes_add(struct btrfs_send_utimes *utimes, u64 ino, u64 gen,
 	}
 }
 
-/* Returns @c, the result of C: there is a directory, @ino and @gen. */
+/* Compare the next directory. Returns @c, whether C has found one: @ino and @gen. */
 bool btrfs_verify_utimes_next(const struct btrfs_send_utimes *utimes, bool flush, bool c,
 			      const u64 *ino, const u64 *gen)
 {
@@ -203,7 +203,7 @@ void btrfs_verify_lru_init(struct btrfs_lru_cache *cache)
 	cache->verify.is_off = false;
 }
 
-/* The C cache is empty. */
+/* Empty the Rust cache; the C cache is empty already. */
 void btrfs_verify_lru_clear(struct btrfs_lru_cache *cache)
 {
 	btrfs_rust_lru_destroy(&cache->verify.rust);
@@ -218,7 +218,7 @@ void btrfs_verify_lru_lookup(struct btrfs_lru_cache *cache, u64 key, u64 gen,
 				   btrfs_rust_lru_lookup(&cache->verify.rust, key, gen) == c);
 }
 
-/* The C cache has stored @entry, and has not yet removed another one to make room. */
+/* Called after C has stored @entry, and before it removes another entry to make room. */
 void btrfs_verify_lru_store(struct btrfs_lru_cache *cache, struct btrfs_lru_cache_entry *entry)
 {
 	struct btrfs_verify_lru *verify = &cache->verify;
@@ -240,7 +240,10 @@ void btrfs_verify_lru_store(struct btrfs_lru_cache *cache, struct btrfs_lru_cach
 	}
 }
 
-/* The C cache removes an entry: as asked, or to make room, as the Rust cache has done already. */
+/*
+ * Called before C removes an entry, on request or to make room. For the latter, the Rust cache has
+ * removed it already.
+ */
 void btrfs_verify_lru_remove(struct btrfs_lru_cache *cache,
 			     const struct btrfs_lru_cache_entry *entry)
 {

@@ -4,9 +4,9 @@
 #define BTRFS_RUST_VERIFY_H
 
 /*
- * CONFIG_BTRFS_RUST_VERIFY: the C code that Rust replaces is built and used. Each of its results is
- * passed to a function of this file, which asks Rust, too, and compares. The first difference of
- * each kind gives a warning.
+ * CONFIG_BTRFS_RUST_VERIFY: the C code that Rust replaces is built and used. C passes its results
+ * to the functions below, which call Rust and compare. The first difference of each kind causes a
+ * warning.
  */
 
 #include <linux/types.h>
@@ -42,7 +42,7 @@ struct btrfs_verify_share_cache {
 
 struct btrfs_verify_send_utimes {
 	struct btrfs_rust_send_utimes rust;
-	/* One of the two, or both, had no memory for a directory. */
+	/* Off since one side had no memory for a directory. */
 	bool is_off;
 };
 
@@ -50,7 +50,7 @@ struct btrfs_verify_lru {
 	struct btrfs_rust_lru rust;
 	/* The entry that the Rust cache has removed to make room. */
 	void *removed;
-	/* The Rust cache had no memory for an entry. */
+	/* Off since the Rust cache had no memory for an entry. */
 	bool is_off;
 };
 
