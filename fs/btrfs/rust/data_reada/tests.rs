@@ -24,16 +24,16 @@ mod suite {
     use core::cell::Cell;
     use kernel::page::PAGE_SIZE;
 
-    /// A tree with one node above the leaves, which are cut out of one array of items.
+    /// A tree with one node above the leaves, which are equal parts of one array of items.
     struct Array<'a> {
         items: &'a [(Key, Option<Extent>)],
         width: usize,
-        /// The generation of the leaf that has the item with this number, and of those after it;
-        /// those before have generation 1.
+        /// Index of the first newer leaf, and the generation of that leaf and those after it.
+        /// Leaves before it have generation 1.
         newer: (usize, u64),
-        /// Leaves from this one on are not in memory.
+        /// Leaves from this index on are not cached.
         cached: Cell<u32>,
-        /// How many leaves were looked through.
+        /// The number of leaves scanned.
         read: Cell<u32>,
     }
 
@@ -156,7 +156,7 @@ mod suite {
         }
     }
 
-    /// An inode item, or a file extent.
+    /// A file extent item, or an inode item if `extent` is `None`.
     fn item(ino: u64, offset: u64, extent: Option<Extent>) -> (Key, Option<Extent>) {
         let kind = match extent {
             Some(_) => EXTENT_DATA_KEY,
@@ -165,7 +165,7 @@ mod suite {
         (key(ino, kind, offset), extent)
     }
 
-    /// Files of one extent of 8 KiB each, that lie on disk in the opposite order.
+    /// Files with one extent of 8 KiB each, in reverse order on disk.
     fn small_files(count: u64) -> Result<KVVec<(Key, Option<Extent>)>> {
         array((0..2 * count).map(|number| {
             let ino = 257 + number / 2;
@@ -174,13 +174,13 @@ mod suite {
         }))
     }
 
-    /// Plans a batch of a send that is at `at`.
+    /// Plans a batch with the send at `at`.
     fn plan<T: Subvolume>(walk: &mut DataReada, tree: &T, at: Key, others: Others) {
         walk.position = at;
         walk.plan(tree, others);
     }
 
-    /// Walks through a tree as a send does; returns what was planned, in the order of the send.
+    /// Walks through a tree as a send does. Returns the planned ranges, in send order.
     fn send(walk: &mut DataReada, tree: &Array<'_>) -> Result<KVVec<FileRange>> {
         let mut planned = KVVec::new();
         for (key, _) in tree.items {
@@ -212,20 +212,20 @@ mod suite {
     }
 
     #[test]
-    fn the_window_grows_to_what_suits_the_disk() -> Result {
+    fn window_grows_to_the_limit_of_the_disk() -> Result {
         let items = small_files(3000)?;
         let tree = Array::new(&items, 100);
         let mut walk = DataReada::new(DISK, 1, false)?;
         plan(&mut walk, &&tree, items[0].0, ALONE);
         assert_eq!(walk.held(), FIRST_WINDOW);
-        // Not before half of it was used.
+        // The next batch is due when half of the window is used.
         assert!(!walk.advance(items[15].0, true));
         assert!(walk.advance(items[16].0, true));
         plan(&mut walk, &&tree, items[16].0, ALONE);
         assert_eq!(walk.held(), 2 * FIRST_WINDOW);
         send(&mut walk, &tree)?;
         assert_eq!(walk.window.size(), walk.window.most());
-        // Memory in MiB, rotating, the window.
+        // Memory in MiB, whether the disk is rotational, window in bytes.
         let cases = [
             (4096, false, 4096 * K),
             (256, false, 2621 * K),
@@ -246,7 +246,7 @@ mod suite {
     }
 
     #[test]
-    fn inodes_ahead_are_bounded_and_have_slots_of_their_own() -> Result {
+    fn inodes_ahead_are_limited_and_have_unique_slots() -> Result {
         let items = small_files(3000)?;
         let tree = Array::new(&items, 100);
         let mut walk = DataReada::new(DISK, 1, false)?;
@@ -263,7 +263,7 @@ mod suite {
     }
 
     #[test]
-    fn what_the_other_tree_has_is_not_planned() -> Result {
+    fn old_extents_are_not_planned() -> Result {
         let mut items = small_files(1000)?;
         for (_, extent) in items.iter_mut().skip(1).step_by(4) {
             *extent = extent.map(|extent| Extent {
@@ -275,7 +275,7 @@ mod suite {
         tree.newer = (10, 2);
         let mut walk = DataReada::new(DISK, 1, false)?;
         let planned = send(&mut walk, &tree)?;
-        // Every other file of the newer half, in leaves that were looked at again for each batch.
+        // Every other file in the newer half of the leaves.
         assert_eq!(planned.len(), 250);
         assert!(planned
             .iter()
@@ -284,7 +284,7 @@ mod suite {
     }
 
     #[test]
-    fn leaves_are_not_waited_for() -> Result {
+    fn uncached_leaves_are_not_waited_for() -> Result {
         let items = small_files(3000)?;
         let tree = Array::new(&items, 100);
         tree.cached.set(1);
@@ -306,7 +306,7 @@ mod suite {
     }
 
     #[test]
-    fn a_walk_that_finds_no_data_looks_at_each_leaf_once() -> Result {
+    fn leaves_without_data_are_scanned_once() -> Result {
         let items = array((0..100_000).map(|number| item(257 + number, 0, None)))?;
         let tree = Array::new(&items, 100);
         let mut walk = DataReada::new(DISK, 1, false)?;
@@ -320,8 +320,8 @@ mod suite {
     }
 
     #[test]
-    fn the_page_cache_reads_large_files() -> Result {
-        // Extents of 256 KiB that follow each other, with a hole after 4 MiB.
+    fn only_the_head_of_a_run_is_planned() -> Result {
+        // Adjacent extents of 256 KiB, with a hole after 4 MiB.
         let extents = (0..32).map(|number| {
             let hole = if number < 16 { 0 } else { 64 * K };
             let found = extent((1 + number) << 20, 256 * K);
@@ -358,7 +358,7 @@ mod suite {
     }
 
     #[test]
-    fn the_end_of_what_is_read_of_a_large_extent_is_marked() -> Result {
+    fn truncated_large_extent_is_marked_as_cut() -> Result {
         let items = [
             item(257, 0, None),
             item(257, 0, Some(extent(1 << 20, 100 << 20))),
@@ -389,11 +389,11 @@ mod suite {
         };
         let items = [
             item(257, 0, None),
-            // It takes whole pages.
+            // It takes whole pages in memory.
             item(257, 0, Some(compressed(1 << 20, 16 * K - 512))),
-            // More on disk than is left of it.
+            // Longer on disk than the part that is left in the file.
             item(257, 128 * K, Some(left)),
-            // Not what a compressed extent can be.
+            // Invalid sizes of a compressed extent.
             item(257, 256 * K, Some(compressed(3 << 20, 0))),
             item(257, 384 * K, Some(compressed(4 << 20, 132 * K))),
             item(257, 512 * K, Some(extent(5 << 20, 128 * K))),
@@ -411,7 +411,7 @@ mod suite {
     }
 
     #[test]
-    fn without_readahead_nothing_is_planned() -> Result {
+    fn zero_readahead_plans_nothing() -> Result {
         for rotating in [false, true] {
             let disk = Disk {
                 rotating,
@@ -424,7 +424,7 @@ mod suite {
     }
 
     #[test]
-    fn a_window_that_thrashed_grows_slowly() -> Result {
+    fn window_grows_linearly_after_an_eviction() -> Result {
         let items = small_files(3000)?;
         let tree = Array::new(&items, 100);
         let mut walk = DataReada::new(DISK, 1, false)?;
@@ -433,7 +433,7 @@ mod suite {
             if !walk.advance(*key, true) {
                 continue;
             }
-            // Once, what was read ahead is gone.
+            // The readahead is evicted once.
             if sizes.len() == 5 && walk.window.size() > 8 * FIRST_WINDOW {
                 walk.report_evicted();
             }
@@ -447,9 +447,9 @@ mod suite {
     }
 
     #[test]
-    fn other_readers_leave_less() -> Result {
+    fn other_readers_reduce_the_room() -> Result {
         let items = small_files(3000)?;
-        // 255 inodes are held at most.
+        // At most 255 inodes are held.
         let cases = [
             (0, 255 * 8 * K),
             (3072 * K, 1024 * K),
@@ -469,7 +469,7 @@ mod suite {
     }
 
     #[test]
-    fn what_comes_again_will_be_cloned() -> Result {
+    fn repeated_data_is_not_planned() -> Result {
         let part = |offset| Extent {
             offset,
             ..extent(1 << 20, 8 * K)
@@ -489,7 +489,7 @@ mod suite {
     }
 
     #[test]
-    fn batches_are_in_disk_order_where_seeks_are_slow() -> Result {
+    fn batches_on_rotational_disks_are_sorted_by_address() -> Result {
         let items = small_files(100)?;
         for rotating in [false, true] {
             let mut walk = DataReada::new(Disk { rotating, ..DISK }, 1, false)?;
@@ -509,7 +509,7 @@ mod suite {
     }
 
     #[test]
-    fn a_send_that_jumps_is_followed() -> Result {
+    fn planning_follows_a_send_that_skips_files() -> Result {
         let items = small_files(3000)?;
         let tree = Array::new(&items, 100);
         let mut walk = DataReada::new(DISK, 1, false)?;
@@ -523,8 +523,8 @@ mod suite {
     }
 
     #[test]
-    fn only_files_are_read() -> Result {
-        // Here, an inode that has no name or is no file has an item at another offset.
+    fn only_linked_regular_files_are_planned() -> Result {
+        // In this test, inode items with offset 1 are not of linked regular files.
         let items = array((0..300).map(|number| {
             let ino = 257 + number / 3;
             match number % 3 {
@@ -536,7 +536,7 @@ mod suite {
         plan(&mut walk, &&Array::new(&items, 7), items[0].0, ALONE);
         assert!(walk.planned().len() > 10);
         assert!(walk.planned().iter().all(|range| range.ino % 2 == 0));
-        // A send that is at an extent has seen that its inode is a file.
+        // A send at an extent has already checked that its inode is a file.
         let mut walk = DataReada::new(DISK, 1, false)?;
         plan(&mut walk, &&Array::new(&items, 7), items[1].0, ALONE);
         assert_eq!(walk.planned()[0].ino, 257);
@@ -544,7 +544,7 @@ mod suite {
     }
 
     #[test]
-    fn little_is_read_that_is_not_used() -> Result {
+    fn credit_limits_unused_readahead() -> Result {
         let items = small_files(20_000)?;
         let tree = Array::new(&items, 100);
         let mut walk = DataReada::new(DISK, 1, false)?;
@@ -567,7 +567,7 @@ mod suite {
     }
 
     #[test]
-    fn trust_that_was_wrong_is_harder_to_earn() -> Result {
+    fn waste_after_a_streak_doubles_the_threshold() -> Result {
         let items = small_files(1000)?;
         let tree = Array::new(&items, 100);
         let mut walk = DataReada::new(DISK, 1, false)?;
@@ -575,7 +575,7 @@ mod suite {
         let mut gains = KVVec::new();
         for (number, (key, extent)) in items.iter().enumerate() {
             let before = walk.credit.bytes;
-            // What the 61st file has is not used.
+            // The data of the 61st file is not used.
             let is_due = walk.advance(*key, number != 2 * 61);
             if extent.is_none() && number > 0 {
                 gains.push(walk.credit.bytes - before, GFP_KERNEL)?;
@@ -594,7 +594,7 @@ mod suite {
     }
 
     #[test]
-    fn random_trees_are_planned_as_they_would_be_item_by_item() -> Result {
+    fn random_trees_match_a_plain_item_scan() -> Result {
         let mut random = Random::new(42);
         for round in 0..50 {
             let mut items = KVVec::new();

@@ -12,17 +12,17 @@ mod suite {
         },
     };
 
-    /// The addresses of a batch, in the order of submission.
+    /// The logical addresses of a batch, in submission order.
     fn addresses(walk: &LeafReada) -> Result<KVVec<u64>> {
         array(walk.leaves.iter().map(|leaf| leaf.ptr.blockptr))
     }
 
-    /// Moves a walk to `at`; whether it wants a batch.
+    /// Moves a walk to `at`. Returns whether a batch is to be planned.
     fn advance(walk: &mut LeafReada, at: Key) -> bool {
         walk.advance(at, |_| false)
     }
 
-    /// Plans a batch at `at`.
+    /// Plans a batch with the walk at `at`.
     fn plan<T: Tree>(walk: &mut LeafReada, left: &T, right: &T, at: Key, others: Others) {
         walk.position = at;
         walk.plan(left, right, others);
@@ -32,7 +32,7 @@ mod suite {
         LeafReada::with_max_batch(DISK, leaves as u64 * u64::from(DISK.nodesize))
     }
 
-    /// The readahead of `wanted` file extents in a range of keys.
+    /// The readahead of a fiemap call for `wanted` extents in a range of keys.
     fn for_extents(
         disk: Disk,
         range: Range<Key>,
@@ -48,7 +48,7 @@ mod suite {
     }
 
     #[test]
-    fn batches_suit_the_disk() -> Result {
+    fn max_batch_depends_on_disk_and_memory() -> Result {
         // Rotational, readahead and memory in MiB, node size in KiB, leaves of the largest batch.
         let cases = [
             (false, 4, 4096, 16, 128),
@@ -75,7 +75,7 @@ mod suite {
     }
 
     #[test]
-    fn without_readahead_nothing_is_planned() -> Result {
+    fn zero_readahead_plans_nothing() -> Result {
         for rotating in [false, true] {
             let disk = Disk {
                 rotating,
@@ -93,7 +93,7 @@ mod suite {
     }
 
     #[test]
-    fn a_commit_delays_the_plan() -> Result {
+    fn uncommitted_tree_delays_the_plan() -> Result {
         let leaves = array((0..100).map(|number| (number * 10, number)))?;
         for waits_for in 0..2 {
             let sides = [tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1)];
@@ -105,7 +105,7 @@ mod suite {
             assert!(advance(&mut walk, key(80)));
             plan(&mut walk, left, right, key(80), ALONE);
             assert_eq!(walk.leaves.len(), 0);
-            // Not in the same step once more, but in the next.
+            // No retry at the same key, but at the next one.
             assert!(!advance(&mut walk, key(80)) && advance(&mut walk, key(81)));
             sides[waits_for].is_committed.set(true);
             plan(&mut walk, left, right, key(81), ALONE);
@@ -115,10 +115,10 @@ mod suite {
     }
 
     #[test]
-    fn an_error_is_passed_by() -> Result {
+    fn unreadable_parent_is_skipped() -> Result {
         let leaves = array((0..90).map(|number| (number, number)))?;
         let mut parents = parents(&leaves, 30, 0)?;
-        // There is no such leaf.
+        // Reading this parent fails, as there are no such leaves.
         parents[1].1 = 91;
         let (tree, none) = (tree(&leaves, &parents, 30), tree(&NONE, &NONE, 1));
         let mut walk = walk(64)?;
@@ -136,8 +136,8 @@ mod suite {
     }
 
     #[test]
-    fn who_waits_for_the_tree_does_not_wait_for_long() -> Result {
-        // Two trees with the same leaves, but no node of the one is one of the other.
+    fn contention_ends_a_plan_early() -> Result {
+        // Two trees with the same leaves and different parents.
         let leaves = array((0..3000).map(|number| (number, number)))?;
         let (old, new) = (parents(&leaves, 10, 0)?, parents(&leaves, 10, OTHER)?);
         let (left, right) = (tree(&leaves, &new, 10), tree(&leaves, &old, 10));
@@ -153,7 +153,7 @@ mod suite {
             }
             assert!(left.read.get() + right.read.get() <= before + 2);
         }
-        // Each plan got on by a leaf at least, and each node was read about once.
+        // Each plan moves past at least one leaf, and each node is read about once.
         assert!(plans < 3100);
         assert!(left.read.get() <= 3000);
         assert!(!advance(&mut walk, key(u64::MAX)));
@@ -161,7 +161,7 @@ mod suite {
     }
 
     #[test]
-    fn a_batch_may_be_larger_than_what_is_passed_over() -> Result {
+    fn batch_may_exceed_max_steps() -> Result {
         let leaves = array((0..40_000).map(|number| (number, number)))?;
         let parents = parents(&leaves, 200, 0)?;
         let (tree, none) = (tree(&leaves, &parents, 200), tree(&NONE, &NONE, 1));
@@ -173,11 +173,11 @@ mod suite {
     }
 
     #[test]
-    fn other_readers_leave_less() -> Result {
+    fn other_readers_reduce_the_batch() -> Result {
         let leaves = array((0..1000).map(|number| (number, number)))?;
         let (tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
         let node = u64::from(DISK.nodesize);
-        // Two batches of 64 leaves are the limit for all, and 8 are for each.
+        // All readers share 128 leaves, two batches. Each may have 8 leaves in any case.
         for (others, count) in [(0, 64), (56, 64), (100, 20), (1000, 8)] {
             let mut walk = walk(64)?;
             plan(&mut walk, &tree, &none, key(0), ALONE);
@@ -218,7 +218,7 @@ mod suite {
     }
 
     #[test]
-    fn a_batch_is_read_in_disk_order_but_for_its_beginning() -> Result {
+    fn batch_is_sorted_by_address_after_its_first_128k() -> Result {
         let leaves = array((0..100).map(|number| (number, 1000 - number)))?;
         let (tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
         let mut walk = walk(64)?;
@@ -232,29 +232,29 @@ mod suite {
     }
 
     #[test]
-    fn more_is_planned_when_the_walk_enters_the_last_batch() -> Result {
+    fn next_batch_is_planned_on_entering_the_last() -> Result {
         let leaves = array((0..100).map(|number| (number * 10, number)))?;
         let (tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
         let mut walk = walk(64)?;
         assert!(advance(&mut walk, key(0)));
         plan(&mut walk, &tree, &none, key(0), ALONE);
-        // Its own first leaf is where the walk is: the next one at once.
+        // The walk is at the first leaf of this batch: the next one is due at once.
         assert!(advance(&mut walk, key(0)));
         plan(&mut walk, &tree, &none, key(0), ALONE);
         assert!(!advance(&mut walk, key(79)));
         assert!(advance(&mut walk, key(80)));
-        // A walk that went on without its readahead: what it has left behind is not read.
+        // The walk has overtaken its readahead: leaves behind it are not read.
         plan(&mut walk, &tree, &none, key(505), ALONE);
         assert_eq!(walk.leaves[0].ptr.blockptr, 50);
         Ok(())
     }
 
     #[test]
-    fn a_range_ends_where_it_was_said_to() -> Result {
+    fn fiemap_range_limits_the_readahead() -> Result {
         let leaves = array((0..1000).map(|number| (number * 10, number)))?;
         let parents = parents(&leaves, 30, 0)?;
         let (tree, none) = (tree(&leaves, &parents, 30), tree(&NONE, &NONE, 1));
-        // The range, how many extents are wanted, whether they are the first, and what is read.
+        // Range of keys, extents wanted, whether the call starts at offset 0, leaves read.
         let cases = [
             (15..1001, 10000, true, 1..9),
             (15..31, 10000, true, 1..4),
@@ -277,7 +277,7 @@ mod suite {
     }
 
     #[test]
-    fn a_listing_reads_no_more_than_was_asked_for() -> Result {
+    fn fiemap_from_offset_0_reads_no_more_than_wanted() -> Result {
         let leaves = array((0..1000).map(|number| (number * 10, number)))?;
         let (tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
         // 105 extents fit into half a leaf.
@@ -293,7 +293,7 @@ mod suite {
     }
 
     #[test]
-    fn only_what_was_read_makes_batches_grow() -> Result {
+    fn empty_batches_do_not_grow_the_window() -> Result {
         let old = array((0..3000).map(|number| (number, number)))?;
         let new = array((0..3100).map(|number| (number, number)))?;
         let (left, right) = (tree(&new, &NONE, 1), tree(&old, &NONE, 1));
@@ -312,7 +312,7 @@ mod suite {
     }
 
     #[test]
-    fn what_is_in_memory_is_only_looked_at() -> Result {
+    fn cached_leaves_are_probed_and_skipped() -> Result {
         let leaves = array((0..1000).map(|number| (number * 10, number)))?;
         let parents = parents(&leaves, 30, 0)?;
         let (mut tree, none) = (tree(&leaves, &parents, 30), tree(&NONE, &NONE, 1));
@@ -326,14 +326,14 @@ mod suite {
             }
             !walk.leaves.is_empty()
         });
-        // Each time 9 leaves further, or to the end of the node; then 8 are read.
+        // Each probe skips 9 leaves, or up to the end of the node. Then a batch of 8 is read.
         assert_eq!((looked, first), (14, Some(&(990, 99))));
         assert!(addresses(&walk)?.iter().copied().eq(99..107));
         Ok(())
     }
 
     #[test]
-    fn a_batch_that_was_not_read_is_planned_again_and_smaller() -> Result {
+    fn restart_plans_a_smaller_batch() -> Result {
         let leaves = array((0..1000).map(|number| (number, number)))?;
         let (tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
         let mut walk = walk(64)?;
@@ -362,13 +362,13 @@ mod suite {
     }
 
     #[test]
-    fn the_last_batch_is_planned_again_too() -> Result {
+    fn restart_after_the_last_batch_plans_again() -> Result {
         let leaves = array((0..8).map(|number| (number * 10, number)))?;
         let (tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
         let mut walk = walk(64)?;
         plan(&mut walk, &tree, &none, key(0), ALONE);
         plan(&mut walk, &tree, &none, key(0), ALONE);
-        // From within a leaf, which is read too.
+        // The leaf that contains the position is read, too.
         assert!(!advance(&mut walk, key(55)));
         walk.restart(key(55));
         assert!(advance(&mut walk, key(55)));
@@ -378,8 +378,8 @@ mod suite {
     }
 
     #[test]
-    fn one_side_may_be_far_behind() -> Result {
-        // After its first leaf, the right tree goes on where the left one ends.
+    fn distant_cursors_plan_all_leaves() -> Result {
+        // The second leaf of the right tree is at the end of the left tree.
         let long = array((0..500).map(|number| (number, number)))?;
         let short = array([(0, 9000), (499, 9001)].into_iter())?;
         let (left, right) = (tree(&long, &NONE, 1), tree(&short, &NONE, 1));
@@ -398,7 +398,7 @@ mod suite {
     #[test]
     fn shared_subtrees_are_not_read() -> Result {
         let old = array((0..900).map(|number| (number, number)))?;
-        // One leaf is another, and there are more at the end; their parents are others too.
+        // The new tree has one leaf replaced and two added, with new parents for them.
         let renew = |(number, address)| (number, address + OTHER * u64::from(number == 400));
         let new = Iterator::chain(old.iter().copied().map(renew), [(900, 7), (901, 8)]);
         let new = array(new)?;
@@ -415,7 +415,7 @@ mod suite {
         )?;
         assert_eq!(&planned[..], &[(0, OTHER + 400), (1, 400), (0, 7), (0, 8)]);
         assert_eq!((left.read.get(), right.read.get()), (2, 1));
-        // The new parent at the end, and nothing of what is shared.
+        // Only the new parent at the end is read ahead.
         assert_eq!((left.ahead.get(), right.ahead.get()), (1, 0));
         assert!(!advance(&mut walk, key(u64::MAX)));
         Ok(())
@@ -440,14 +440,14 @@ mod suite {
     }
 
     #[test]
-    fn random_trees_are_compared_as_a_plain_merge_does() -> Result {
+    fn random_trees_match_a_plain_merge() -> Result {
         let mut random = Random::new(4);
         for _ in 0..300 {
             let mut sides = [KVVec::new(), KVVec::new()];
             for number in 0..random.below(400) {
                 let fate = random.below(10);
                 for (side, leaves) in sides.iter_mut().enumerate() {
-                    // Most are in both trees, others in one, and some are not the same in both.
+                    // Most leaves are in both trees. Others are in one tree, or differ.
                     if fate > 1 || fate == side as u64 {
                         let address = number + if fate == 2 { 1000 * side as u64 } else { 0 };
                         leaves.push((number, address), GFP_KERNEL)?;
@@ -490,7 +490,7 @@ mod suite {
         walk.window.open();
         plan(&mut walk, &tree, &none, key(0), ALONE);
         let mut submitted = KVVec::new();
-        // A task that waits makes the second chunk a short one.
+        // A waiter for the lock shortens the second chunk.
         for (chunk, count) in [(64, 64), (64, 1), (64, 64), (64, 64)] {
             assert_eq!(walk.rest().1, chunk);
             for leaf in &walk.rest().0[..count] {
@@ -530,7 +530,7 @@ mod suite {
         let (tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
         let mut walk = walk(64)?;
         let mut asked = KVVec::new();
-        // Nothing stays in memory.
+        // Each leaf is evicted.
         for number in 0..900 {
             let before = asked.len();
             while walk.advance(key(number * 10), |address| {
@@ -539,7 +539,7 @@ mod suite {
             }) {
                 walk.plan(&tree, &none, ALONE);
             }
-            // The walk does not restart at one position for good.
+            // The walk restarts a limited number of times at one position.
             assert!(asked.len() <= before + 3);
         }
         // The last leaves of the batches that the walk has entered.

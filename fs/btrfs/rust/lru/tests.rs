@@ -18,7 +18,7 @@ mod suite {
         Ok(lru)
     }
 
-    /// The keys from least to most recently used, read in both directions.
+    /// The keys from least to most recently used. Fails if the two directions of the list differ.
     fn order(lru: &Lru) -> Result<KVec<LruKey>> {
         let mut keys = KVec::new();
         let (mut index, mut newer) = (lru.oldest, NIL);
@@ -64,7 +64,7 @@ mod suite {
 
     #[test]
     fn touch_makes_newest() -> Result {
-        // From each of the three kinds of place: oldest, middle, newest.
+        // The oldest, a middle and the newest entry.
         for ino in 0..3 {
             let mut lru = filled(3)?;
             assert!(lru.touch(key(ino)).is_some());
@@ -105,7 +105,7 @@ mod suite {
     }
 
     #[test]
-    fn full_cache_refuses_and_is_left_as_it_was() -> Result {
+    fn insert_without_capacity_changes_nothing() -> Result {
         let mut lru = filled(MIN_CAPACITY as u64)?;
         assert!(lru.insert_within_capacity(key(1000), ()).is_err());
         assert!(lru.touch(key(1000)).is_none());
@@ -116,7 +116,7 @@ mod suite {
     }
 
     #[test]
-    fn full_cache_stores_in_place_of_the_oldest() -> Result {
+    fn store_in_a_full_cache_removes_the_oldest() -> Result {
         let mut lru = Lru::new();
         for ino in 0..3 {
             assert_eq!(lru.store(key(ino), ino * 10, 3, GFP_KERNEL)?, None);
@@ -130,7 +130,7 @@ mod suite {
     }
 
     #[test]
-    fn store_of_what_is_there_changes_nothing() -> Result {
+    fn store_of_a_cached_key_changes_nothing() -> Result {
         let mut lru = Lru::new();
         for ino in 0..2 {
             lru.store(key(ino), ino, 2, GFP_KERNEL)?;
@@ -143,7 +143,7 @@ mod suite {
     }
 
     #[test]
-    fn without_a_limit_nothing_goes() -> Result {
+    fn store_without_a_limit_removes_nothing() -> Result {
         let mut lru = Lru::new();
         for ino in 0..1000 {
             assert_eq!(lru.store(key(ino), ino, 0, GFP_KERNEL)?, None);
@@ -166,7 +166,7 @@ mod suite {
             if let Some(position) = position {
                 let _ = model.remove(position);
             }
-            // A phase that mostly adds, then one that mostly removes, and so on.
+            // Phases that mostly add alternate with phases that mostly remove.
             if random.below(10) < if step / 2000 % 2 == 0 { 8 } else { 2 } {
                 let found = lru.touch(key).is_some();
                 assert_eq!(found, position.is_some());

@@ -73,7 +73,7 @@ mod suite {
 
     #[test]
     fn counts_for_each_mode_level_and_nodesize() -> Result {
-        // All children at one address: distance never ends the walk, only limits do.
+        // All children have the same address, so that only the limits end the selection.
         let children = [(MIDDLE, 1, 1); 200];
         // Mode, level, node size in KiB, blocks expected.
         let cases = [
@@ -143,7 +143,7 @@ mod suite {
                 assert_eq!(selected(&node, 0, Mode::ForwardAlways, 0)?.len(), 1);
             }
         }
-        // Each is near to the one before it, but not to the target.
+        // Each child is close to the one before it, but the last one is not close to the target.
         let children = [(0, 1, 1), (SZ_64K as u64, 1, 1), (2 * SZ_64K as u64, 1, 1)];
         assert_eq!(
             &selected(&leaves(&children), 0, Mode::Forward, 0)?[..],
@@ -163,7 +163,8 @@ mod suite {
 
     #[test]
     fn far_children_count_as_scanned() -> Result {
-        // Only the child at `near` is near; the 33rd slot after the target is the last looked at.
+        // Only the child at `near` is close; the 33rd slot after the target is the last one
+        // scanned.
         for (near, expected) in [(33, 1), (34, 0)] {
             let mut children = [(u64::MAX, 1, 1); 100];
             children[0].0 = MIDDLE;
@@ -189,7 +190,7 @@ mod suite {
     }
 
     #[test]
-    fn cached_target_matters_unless_always() -> Result {
+    fn cached_target_stops_all_but_forward_always() -> Result {
         let children = [(MIDDLE, 1, 1), (MIDDLE + 1, 1, 1)];
         let node = Children {
             cached: Some(MIDDLE),
@@ -197,7 +198,7 @@ mod suite {
         };
         assert_eq!(selected(&node, 0, Mode::Forward, 0)?.len(), 0);
         assert_eq!(selected(&node, 0, Mode::ForwardAlways, 0)?.len(), 1);
-        // A cached neighbour is taken and counted like any other.
+        // A cached sibling is taken and counted like any other.
         assert_eq!(&selected(&node, 1, Mode::Back, 0)?[..], &[0]);
         Ok(())
     }
@@ -208,7 +209,7 @@ mod suite {
         for child in children.iter_mut().step_by(2) {
             child.1 = 5;
         }
-        // Level, node size in KiB, blocks expected; the limit is looked at before adding.
+        // Level, node size in KiB, blocks expected; the limit is checked before a block is added.
         for (level, kib, expected) in [(1, 4, 32), (1, 16, 8), (1, 64, 2), (2, 16, 1), (3, 4, 1)] {
             let node = Children {
                 level,
@@ -225,7 +226,7 @@ mod suite {
         Ok(())
     }
 
-    /// The search as upstream's loop has it, step by step.
+    /// A model of the selection, as the loop of `reada_for_search()`.
     fn model(node: &Children<'_>, slot: u32, mode: Mode, objectid: u64) -> Result<KVec<u32>> {
         let mut slots = KVec::new();
         let (mut slot, target) = (slot as usize, node.children[slot as usize].0);

@@ -17,7 +17,7 @@ mod suite {
         Ok(cache)
     }
 
-    /// What `next` yields until it yields nothing, each removed as if it had been sent.
+    /// Takes directories from `next` until there is none, and removes each as if it had been sent.
     fn drain(
         cache: &mut DirUtimes,
         next: fn(&DirUtimes) -> Option<LruKey>, //
@@ -55,7 +55,7 @@ mod suite {
     }
 
     #[test]
-    fn inserting_never_evicts() -> Result {
+    fn adding_does_not_evict() -> Result {
         let mut cache = filled(1000)?;
         assert_eq!(drain(&mut cache, DirUtimes::next_to_flush)?.len(), 1000);
         Ok(())
@@ -79,7 +79,7 @@ mod suite {
     }
 
     #[test]
-    fn hit_moves_a_directory_out_of_the_way_of_trimming() -> Result {
+    fn hit_protects_a_directory_from_trimming() -> Result {
         let mut cache = filled(66)?;
         cache.cache(dir(0))?;
         let trimmed = drain(&mut cache, DirUtimes::next_to_trim)?;
@@ -88,7 +88,7 @@ mod suite {
     }
 
     #[test]
-    fn generations_are_directories_of_their_own() -> Result {
+    fn generations_are_separate_directories() -> Result {
         let mut cache = DirUtimes::new();
         for generation in [1, 2, 1] {
             cache.cache(LruKey { ino: 5, generation })?;

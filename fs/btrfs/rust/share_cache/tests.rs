@@ -6,7 +6,7 @@ mod suite {
     use crate::random::Random;
     use pin_init::zeroed;
 
-    /// A cache with a block at 100 + level on every level.
+    /// A cache with a block at address 100 + level on each level.
     fn path(is_shared: bool) -> ShareCache {
         let mut cache: ShareCache = zeroed();
         for level in (0..MAX_LEVEL).rev() {
@@ -47,7 +47,7 @@ mod suite {
     }
 
     #[test]
-    fn storing_shared_shares_all_below() {
+    fn storing_shared_marks_all_below() {
         let mut cache = path(false);
         cache.store(500, 3, true);
         for level in 0..3 {
@@ -65,9 +65,9 @@ mod suite {
     }
 
     #[test]
-    fn hit_on_shared_shares_new_blocks_below() {
+    fn hit_on_shared_marks_new_blocks_below() {
         let mut cache = path(true);
-        // As after a move to another leaf.
+        // As after a switch to another leaf.
         cache.store(500, 0, false);
         assert_eq!(cache.lookup(500, 0), Some(false));
         assert_eq!(cache.lookup(102, 2), Some(true));
@@ -83,7 +83,7 @@ mod suite {
     }
 
     #[test]
-    fn many_paths_keep_up_to_the_level_reached() {
+    fn many_paths_keep_levels_up_to_the_reached_one() {
         for is_shared in [false, true] {
             for reached in 0..MAX_LEVEL {
                 let mut cache = path(false);
@@ -100,7 +100,7 @@ mod suite {
     }
 
     #[test]
-    fn many_paths_without_a_level_forget_all() {
+    fn many_paths_without_a_level_clear_all() {
         for reached in [None, Some((MAX_LEVEL, true)), Some((usize::MAX, false))] {
             let mut cache = path(true);
             cache.end_many_paths(reached);
@@ -111,14 +111,14 @@ mod suite {
     }
 
     #[test]
-    fn prev_extents_are_not_mistaken() {
+    fn prev_extents_return_the_stored_result() {
         let mut random = Random::new(9);
         let mut cache: ShareCache = zeroed();
         let mut added = [None; 2 * PREV_EXTENTS];
         let mut known = 0;
         for _ in 0..20_000 {
             let number = random.below(added.len() as u64) as usize;
-            // Of 128 KiB, as they follow each other in a file.
+            // Adjacent extents of 128 KiB.
             let bytenr = (1 + number as u64) << 17;
             let answer = cache.prev_extent(bytenr);
             if answer.is_some() {
@@ -131,11 +131,11 @@ mod suite {
                 assert_eq!(cache.prev_extent(bytenr), Some(is_shared));
             }
         }
-        // Half of them at most, and not much less: all places are used.
+        // The cache holds up to half of the extents, so up to half of the lookups hit.
         assert!(known > 6_000 && known <= 10_500);
     }
 
-    /// What is known, by level: address and answer.
+    /// A model of the cache: address and result by level.
     struct Model([Option<(u64, bool)>; MAX_LEVEL]);
 
     impl Model {
@@ -199,7 +199,7 @@ mod suite {
                 }
             }
         }
-        // Neither always nor never known, or the test says little.
+        // The test is meaningful only with both hits and misses.
         assert!(known > 1000 && known < 30_000);
     }
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Trees in arrays, for the suites of this crate.
+//! Trees built from arrays, for the test suites.
 
 use core::cell::Cell;
 
 use super::*;
 
-/// No leaves, or no parents.
+/// An empty array of leaves or parents.
 pub(crate) const NONE: [(u64, u64); 0] = [];
-/// The distance between the addresses of two parents of the same leaves.
+/// Address offset of a second set of parents for the same leaves.
 pub(crate) const OTHER: u64 = 1 << 32;
 
 /// A node of a tree in an array.
@@ -17,7 +17,7 @@ pub(crate) struct Plain<'a> {
     level: u32,
     /// Key and address of each child; the generation is always 1.
     children: &'a [(u64, u64)],
-    /// Leaves below this address are in memory.
+    /// Leaves with a lower address are cached.
     cached: u64,
 }
 
@@ -60,15 +60,15 @@ pub(crate) fn key(objectid: u64) -> Key {
     }
 }
 
-/// A tree of up to two levels above the leaves, whose leaves are cut up into parents of equal
-/// size. The address of a parent is the number of its first leaf, plus [`OTHER`] for another
-/// one.
+/// A tree with up to two levels above the leaves. All parents but the last have the same number of
+/// leaves. The address of a parent is the index of its first leaf, plus [`OTHER`] in a second set
+/// of parents.
 pub(crate) struct Array<'a> {
     leaves: &'a [(u64, u64)],
     parents: &'a [(u64, u64)],
     width: usize,
     pub(crate) cached: u64,
-    /// The number of parents that were read, and read ahead.
+    /// The numbers of parents that were read, and read ahead.
     pub(crate) read: Cell<u32>,
     pub(crate) ahead: Cell<u32>,
     pub(crate) is_contended: Cell<bool>,
@@ -118,13 +118,13 @@ impl<'a> Tree for Array<'a> {
     }
 }
 
-/// The parents of `leaves`, `width` to each; trees with another `base` have others.
+/// The parents of `leaves`, with `width` leaves each; `base` is added to their addresses.
 pub(crate) fn parents(leaves: &[(u64, u64)], width: usize, base: u64) -> Result<KVVec<(u64, u64)>> {
     let numbered = leaves.iter().enumerate().step_by(width);
     array(numbered.map(|(number, leaf)| (leaf.0, base + number as u64)))
 }
 
-/// A tree with these leaves and their parents, each of `width` leaves.
+/// A tree with these leaves and parents, `width` leaves to a parent.
 pub(crate) fn tree<'a>(
     leaves: &'a [(u64, u64)],
     parents: &'a [(u64, u64)],
@@ -142,7 +142,7 @@ pub(crate) fn tree<'a>(
     }
 }
 
-/// The items in an array.
+/// Collects `items` into an array.
 pub(crate) fn array<T: Copy>(items: impl Iterator<Item = T>) -> Result<KVVec<T>> {
     let mut array = KVVec::new();
     for item in items {
@@ -175,7 +175,7 @@ mod suite {
     }
 
     #[test]
-    fn a_leaf_is_located_once() -> Result {
+    fn successive_lookups_find_a_leaf_once() -> Result {
         // Extents from 100 on, 10 to a leaf.
         let leaves = array((0..100).map(|number| (number * 10 + 100, number)))?;
         let parents = parents(&leaves, 30, 0)?;
@@ -191,7 +191,7 @@ mod suite {
             (399, Some(29)),
             (99999, Some(99)),
             (u64::MAX - 1, None),
-            // Before all that there is.
+            // Before the first key of the tree.
             (5, Some(0)),
         ];
         for (objectid, expected) in wanted {
@@ -202,10 +202,10 @@ mod suite {
     }
 
     #[test]
-    fn what_cannot_be_read_is_tried_once() -> Result {
+    fn unreadable_parent_is_tried_once() -> Result {
         let leaves = array((0..90).map(|number| (number, number)))?;
         let mut parents = parents(&leaves, 30, 0)?;
-        // There is no such leaf.
+        // Reading this parent fails, as there are no such leaves.
         parents[1].1 = 91;
         let tree = tree(&leaves, &parents, 30);
         let mut last = LastLeaf::default();

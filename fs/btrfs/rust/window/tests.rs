@@ -5,7 +5,7 @@ use super::*;
 /// No other readers.
 pub(crate) const ALONE: Others = Others { held: 0, count: 0 };
 
-/// A disk that is not rotational, and a machine of 4 GiB.
+/// A non-rotational disk in a machine with 4 GiB of memory.
 pub(crate) const DISK: Disk = Disk {
     rotating: false,
     readahead: 4 << 10,
@@ -20,7 +20,7 @@ mod suite {
     use crate::random::Random;
 
     #[test]
-    fn windows_suit_disk_and_memory() {
+    fn window_depends_on_disk_and_memory() {
         // Rotational, readahead in KiB, memory in MiB, window in KiB.
         let cases = [
             (false, 4096, 4096, 4096),
@@ -51,7 +51,7 @@ mod suite {
     }
 
     #[test]
-    fn windows_have_a_bound() {
+    fn window_kb_limits_the_window() {
         // Rotational, readahead and bound in KiB, window in KiB.
         let cases = [
             (false, 4096, 0, 4096),
@@ -76,7 +76,7 @@ mod suite {
     }
 
     #[test]
-    fn a_window_that_was_too_large_grows_slowly() {
+    fn window_grows_linearly_after_shrinking() {
         let mut window = Window::new(8, 64);
         let mut sizes = [0; 5];
         for size in &mut sizes {
@@ -103,7 +103,7 @@ mod suite {
     fn readers_share_a_limit() {
         let mut window = Window::new(8, 64);
         window.open();
-        // What the others hold, their number, and what is left.
+        // Amount that the others hold, their number, room for this reader.
         let cases = [
             (0, 0, 64),
             (60, 1, 64),
@@ -116,14 +116,14 @@ mod suite {
             let others = Others { held, count };
             assert_eq!(window.room(128, held, others), room);
         }
-        // 20 readers that plan one after the other, and never use what they have.
+        // 20 readers plan one after the other and use nothing of their readahead.
         let mut others = Others::default();
         for _ in 0..20 {
             others.held += window.room(128, others.held, others);
             others.count += 1;
         }
         assert_eq!(others.held, 128 + 18 * 8);
-        // Two that use what they have come to share equally.
+        // Two readers that use their readahead converge to equal shares.
         let mut sizes = [64, 8];
         for turn in 0..4 {
             let held = sizes[1 - turn % 2];
@@ -132,7 +132,7 @@ mod suite {
         assert_eq!(sizes, [36, 36]);
     }
     #[test]
-    fn items_are_put_in_order() -> Result {
+    fn items_are_sorted_and_permuted() -> Result {
         let mut random = Random::new(5);
         for count in 0..200 {
             let mut addresses = KVVec::new();
