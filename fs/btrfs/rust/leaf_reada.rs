@@ -90,7 +90,7 @@ pub(crate) struct LeafReada {
     /// Leaves whose first key is at or past this key are not read ahead.
     end: Key,
     /// The number of leaves that may still be read ahead.
-    left: usize,
+    budget: usize,
     /// Probe distance, in leaves: a batch is read only if the leaf this far ahead is not cached.
     probe: Option<u32>,
     /// The current batch in submission order, and the number of its leaves already submitted.
@@ -136,7 +136,7 @@ impl LeafReada {
             window,
             in_order,
             end: Key::MAX,
-            left: usize::MAX,
+            budget: usize::MAX,
             probe: None,
             leaves: KVVec::with_capacity(max_batch + 1, GFP_KERNEL)?,
             submitted: 0,
@@ -170,7 +170,7 @@ impl LeafReada {
         reada.next = reada.next.map(|_| extents.range.start);
         reada.mark = extents.range.start;
         reada.end = extents.range.end;
-        reada.left = leaves.max(1) as usize;
+        reada.budget = leaves.max(1) as usize;
         if !extents.is_first {
             reada.window.open();
         }
@@ -257,7 +257,7 @@ impl LeafReada {
         }
         let held = self.disk.nodes(others.held).saturating_add(before) as u64;
         let batch = self.window.room(2 * self.window.most(), held, others) as usize;
-        let gathered = self.gather(&mut left, &mut right, batch.min(self.left));
+        let gathered = self.gather(&mut left, &mut right, batch.min(self.budget));
         let next = [left.key(), right.key()].into_iter().flatten().min();
         self.set_next(gathered, next);
         self.held = (before + self.leaves.len()) as u64 * u64::from(self.disk.nodesize);
@@ -280,9 +280,9 @@ impl LeafReada {
     /// Sets the first key of the following batch, and the mark at which it is planned. `next` is
     /// the smaller key of the two cursors.
     fn set_next(&mut self, gathered: Result<(), Option<Key>>, next: Option<Key>) {
-        self.left = self.left.saturating_sub(self.leaves.len());
+        self.budget = self.budget.saturating_sub(self.leaves.len());
         self.next = match gathered {
-            _ if self.left == 0 => None,
+            _ if self.budget == 0 => None,
             // Skip an unreadable child: the walk hits the same error, or continues past it.
             Err(behind) => behind.or(next),
             Ok(()) => next,

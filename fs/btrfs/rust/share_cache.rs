@@ -39,7 +39,7 @@ pub(crate) struct ShareCache {
     /// Results by level, 0 for the leaf. The path has no data extents, since their reference counts
     /// can change unnoticed.
     path: [Block; MAX_LEVEL],
-    /// Addresses of data extents, each at the index [`place`](Self::place). Addresses are multiples
+    /// Addresses of data extents, each at the index [`slot`](Self::slot). Addresses are multiples
     /// of the sector size; bit 0 is set if the extent is shared.
     prev_extents: [u64; PREV_EXTENTS],
 }
@@ -97,10 +97,10 @@ impl ShareCache {
     }
 
     /// Returns whether the data extent at `bytenr` is shared. `None` if it was not
-    /// [added](Self::add_prev_extent), or an extent with the same [`place`](Self::place) was added
+    /// [added](Self::add_prev_extent), or an extent with the same [`slot`](Self::slot) was added
     /// later.
     pub(crate) fn prev_extent(&self, bytenr: u64) -> Option<bool> {
-        let extent = self.prev_extents.get(Self::place(bytenr))?;
+        let extent = self.prev_extents.get(Self::slot(bytenr))?;
         (extent & !1 == bytenr).then_some(extent & 1 == 1)
     }
 
@@ -109,13 +109,13 @@ impl ShareCache {
     /// Use it only for an extent that the inode refers to more than once: others are not looked up
     /// again.
     pub(crate) fn add_prev_extent(&mut self, bytenr: u64, is_shared: bool) {
-        if let Some(extent) = self.prev_extents.get_mut(Self::place(bytenr)) {
+        if let Some(extent) = self.prev_extents.get_mut(Self::slot(bytenr)) {
             *extent = bytenr | u64::from(is_shared);
         }
     }
 
     /// The index in `prev_extents` for the data extent at `bytenr`.
-    fn place(bytenr: u64) -> usize {
+    fn slot(bytenr: u64) -> usize {
         hash_64(bytenr, PREV_EXTENTS.trailing_zeros())
     }
 
