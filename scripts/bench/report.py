@@ -17,6 +17,9 @@ ENOUGH = 6
 
 KERNELS = ("upstream", "C", "Rust")
 AGAIN = "upstream again"
+REQUESTS = f"requests {', '.join(KERNELS)}"
+# Columns that the terminal has no room for.
+REPORT_ONLY = ("rounds", REQUESTS, "MB read")
 # Effect of the fixes and speedups in C, of Rust beyond them, and of both; noise.
 RATIOS = (("upstream", "C"), ("C", "Rust"), ("upstream", "Rust"), ("upstream", "upstream"))
 
@@ -88,7 +91,7 @@ def with_interval(numbers):
 def comparison(document):
     """Return the main table: header and rows."""
     header = ["job", "size", "device", "cache", "rounds", *KERNELS, *(f"{first} / {second}" for first, second in RATIOS),
-              f"requests {', '.join(KERNELS)}", "MB read", "same result"]
+              REQUESTS, "MB read", "same result"]
     rows = []
     for series in complete(document, "comparison"):
         for job, state in jobs_of(series):
@@ -301,16 +304,17 @@ def write(document, output):
                 "mounting, with nothing cached. Warm is the median of the runs that follow it.\n")
     tables = (("Upstream, C and Rust", comparison), ("Counts", counts), ("The seeds' changes on this kernel", seeds),
               ("Readahead window", sweep))
-    console = Console(width=160)
+    console = Console(width=200)
     wrong = False
     for title, table in tables:
         header, rows = table(document)
         wrong |= any(cell in ("WRONG", "NO") for row in rows for cell in row)
         if rows:
             text.append(f"## {title}\n\n{markdown(header, rows)}")
-            shown = Table(*header, title=title)
+            columns = [number for number, name in enumerate(header) if name not in REPORT_ONLY]
+            shown = Table(*(header[number] for number in columns), title=title)
             for row in rows:
-                shown.add_row(*row)
+                shown.add_row(*(row[number] for number in columns))
             console.print(shown)
     if next(complete(document, "comparison"), None):
         plot_overview(document, output / "overview.png")
