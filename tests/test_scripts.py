@@ -187,7 +187,7 @@ for test in "${@:2}"; do
     case $test in
     btrfs/001) echo " 1s" ;;
     btrfs/002) busybox poweroff -f ;;
-    btrfs/003) [[ $RESULT_BASE = */um-c ]] && echo " 2s" || echo "- output mismatch (see $RESULT_BASE/btrfs/003.out.bad)" ;;
+    btrfs/003) [[ $RESULT_BASE = */um-upstream ]] && echo " 2s" || echo "- output mismatch (see $RESULT_BASE/btrfs/003.out.bad)" ;;
     btrfs/004) echo "<4>WARNING: as a test" >/dev/kmsg; echo "_check_dmesg: something found in dmesg (see 004.dmesg)" ;;
     *) echo "[not run] not here" ;;
     esac
@@ -207,7 +207,7 @@ def xfstests():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text(text)
     (directory / "check").chmod(0o755)
-    for flavour in ("um-c", "um-rust"):
+    for flavour in ("um-upstream", "um-rust"):
         (directory / flavour).symlink_to(build(flavour).parent)
     yield lambda *arguments: subprocess.run([SRC / "scripts/xfstests", "--size", "1", directory, *arguments],
                                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -219,7 +219,7 @@ def test_an_xfstests_that_is_none_is_refused(tmp_path, xfstests):
     assert "xfstests-dev.git" in refused(SRC / "scripts/xfstests")
     assert "not an installed xfstests: get https" in refused(SRC / "scripts/xfstests", tmp_path)
     for arguments, message in ((["send", "fiemep", "btrfs/005"], "no group or test btrfs/005, fiemep"),
-                               (["--kernels", "um-none", "um-c"], "um-none is not built"), (["btrfs/005"], "no group or test btrfs/005"),
+                               (["--kernels", "um-none", "um-upstream"], "um-none is not built"), (["btrfs/005"], "no group or test btrfs/005"),
                                (["--size", "1000000"], "needed")):
         said = xfstests(*arguments)
         assert said.returncode == 1 and said.stdout == "" and message in said.stderr and said.stderr.count("\n") == 1, said

@@ -88,6 +88,11 @@ def test_nothing_is_both_in_the_overlay_and_patched(tree):
     assert (tree / "fs/btrfs/Kconfig").read_text().endswith("say N.\n\n" + ours)
 
 
+def test_patches_have_few_conditionals():
+    text = "".join(patch.read_text() for patch in (SRC / "patches").rglob("*.patch"))
+    assert len(re.findall(r"^\+#\s*(?:if|ifdef|ifndef|elif|else|endif)\b", text, re.M)) <= 40
+
+
 def test_files_and_functions_are_short():
     functions = {".rs": r"^( *)(?:[\w() ]+ )?(?:extern .C. )?fn \w+[^;]*?\{$.*?^\1\}$", ".c": r"^()[\w *]+\([^;{]*?\)\n\{$.*?^\}$"}
     for file in (path for path in RUST.rglob("*") if path.is_file()):
