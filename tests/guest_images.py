@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import stat
+import struct
 import sys
 from pathlib import Path
 
@@ -161,6 +162,8 @@ def make_data(root, chance, snapshots):
     os.setxattr(root / "squeezed", "btrfs.compression", b"zstd")
     (root / "squeezed").write_bytes(b"compress me " * 300_000)
     (root / "inline").write_bytes(b"tail" * 100)
+    # Version 2 and effective, CAP_SETGID permitted: send reads it back after a change of the owner.
+    os.setxattr(root / "inline", "security.capability", struct.pack("<5I", 0x02000001, 1 << 6, 0, 0, 0))
     guest.snapshot(root, snapshots / "data1")
 
     for number in range(2):
