@@ -16,7 +16,8 @@ mod suite {
         window::{
             tests::{
                 ALONE,
-                DISK, //
+                DISK,
+                WITHOUT_READAHEAD, //
             },
             MAX_WINDOW, //
         },
@@ -412,12 +413,7 @@ mod suite {
 
     #[test]
     fn zero_readahead_plans_nothing() -> Result {
-        for rotating in [false, true] {
-            let disk = Disk {
-                rotating,
-                readahead: 0,
-                ..DISK
-            };
+        for disk in WITHOUT_READAHEAD {
             assert!(!DataReada::new(disk, 1, false)?.advance(key(257, 0, 0), false));
         }
         Ok(())

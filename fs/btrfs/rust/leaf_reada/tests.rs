@@ -8,7 +8,8 @@ mod suite {
         tree::tests::*,
         window::tests::{
             ALONE,
-            DISK, //
+            DISK,
+            WITHOUT_READAHEAD, //
         },
     };
 
@@ -76,12 +77,7 @@ mod suite {
 
     #[test]
     fn zero_readahead_plans_nothing() -> Result {
-        for rotating in [false, true] {
-            let disk = Disk {
-                rotating,
-                readahead: 0,
-                ..DISK
-            };
+        for disk in WITHOUT_READAHEAD {
             let mut walk = LeafReada::new(disk)?;
             assert!(!advance(&mut walk, key(0)));
             walk.restart(key(0));

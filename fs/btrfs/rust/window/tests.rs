@@ -14,6 +14,19 @@ pub(crate) const DISK: Disk = Disk {
     nodesize: 1 << 14,
 };
 
+/// Disks of both kinds with a readahead of 0.
+pub(crate) const WITHOUT_READAHEAD: [Disk; 2] = [
+    Disk {
+        readahead: 0,
+        ..DISK
+    },
+    Disk {
+        rotating: true,
+        readahead: 0,
+        ..DISK
+    },
+];
+
 #[kernel::macros::kunit_tests(btrfs_window)]
 mod suite {
     use super::super::*;
