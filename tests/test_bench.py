@@ -108,6 +108,12 @@ def test_a_small_benchmark_runs_on_every_device(tmp_path, device):
         assert 100 <= figures["sequential, MB/s"] <= 200
 
 
+def test_single_operations_are_timed(tmp_path):
+    output_of(BENCH / "run", "--kind", "micro", "--output", tmp_path / "out")
+    rows = re.findall(r"^\| .+ \| [\d.]+ \S+ \| [\d.]+ \S+ \|$", (tmp_path / "out/report.md").read_text(), re.M)
+    assert len(rows) >= 3, rows
+
+
 def test_an_interrupted_run_keeps_what_it_has(tmp_path):
     for flavour in ("um-upstream", "um-c", "um-rust"):
         build(flavour)

@@ -145,8 +145,12 @@ pub(super) unsafe extern "C" fn btrfs_rust_lru_remove_oldest(
 }
 
 /// Size of an entry of the cache, in bytes.
+///
+/// # Safety
+///
+/// There are no preconditions. bindgen declares all functions of C as unsafe.
 #[cfg(CONFIG_BTRFS_RUST_KUNIT_BENCH)]
 #[no_mangle]
-pub(super) extern "C" fn btrfs_rust_lru_entry_size() -> u32 {
+pub(super) unsafe extern "C" fn btrfs_rust_lru_entry_size() -> u32 {
     crate::lru::ENTRY_SIZE as u32
 }
