@@ -254,6 +254,7 @@ u32 btrfs_rust_lru_entry_size(void);
 u32 btrfs_rust_node_level(const struct extent_buffer *node);
 u32 btrfs_rust_node_size(const struct extent_buffer *node);
 u32 btrfs_rust_node_nritems(const struct extent_buffer *node);
+u64 btrfs_rust_node_blockptr(const struct extent_buffer *node, u32 slot);
 void btrfs_rust_node_ptrs(const struct extent_buffer *node, u32 slot,
 			  struct btrfs_rust_key_ptr *ptrs, size_t count);
 bool btrfs_rust_node_search(const struct extent_buffer *node, const struct btrfs_rust_key *key,

@@ -46,6 +46,7 @@ void btrfs_data_reada_init(struct btrfs_data_reada *reada, struct btrfs_root *ro
 		return;
 	}
 	reada->root = root;
+	btrfs_verify_plan_init(&reada->verify, root->fs_info);
 	if (READ_ONCE(root->fs_info->reada.tree_enable))
 		reada->max_leaves = btrfs_rust_window(&disk) >> root->fs_info->nodesize_bits;
 	btrfs_reada_join(&root->fs_info->reada_data);
@@ -60,6 +61,7 @@ void btrfs_data_reada_end(struct btrfs_data_reada *reada)
 	kvfree(reada->encoded);
 	btrfs_page_reada_end(reada);
 	btrfs_rust_data_reada_destroy(&reada->plan);
+	btrfs_verify_plan_end(&reada->verify);
 	btrfs_reada_leave(&reada->root->fs_info->reada_data, &reada->held);
 	reada->root = NULL;
 }
@@ -121,6 +123,7 @@ static void prepare_batch(struct btrfs_data_reada *reada,
 		const struct btrfs_rust_file_range *range = &batch->ranges[i];
 
 		bytes += range->is_encoded ? range->disk_len : range->len;
+		btrfs_verify_planned(&reada->verify, BTRFS_VERIFY_PLAN_DATA, range->bytenr);
 		if (budget && !fatal_signal_pending(current) &&
 		    !rwsem_is_contended(&fs_info->commit_root_sem))
 			read_leaves(reada, range->bytenr, &budget);

@@ -6,6 +6,7 @@
 #include <linux/errno.h>
 #include <linux/types.h>
 #include "btrfs_rust.h"
+#include "debug/verify.h"
 
 struct btrfs_inode;
 struct btrfs_key;
@@ -41,6 +42,7 @@ struct btrfs_data_reada {
 	struct folio *marked;
 	/* The send has read file data since the last position. */
 	bool has_read;
+	struct btrfs_verify_plan verify;
 };
 
 void btrfs_data_reada_init(struct btrfs_data_reada *reada, struct btrfs_root *root, u64 min_gen,

@@ -47,6 +47,11 @@ u32 btrfs_rust_node_nritems(const struct extent_buffer *node)
 	return btrfs_header_nritems(node);
 }
 
+u64 btrfs_rust_node_blockptr(const struct extent_buffer *node, u32 slot)
+{
+	return slot_is_valid(node, slot) ? btrfs_node_blockptr(node, slot) : 0;
+}
+
 /* Copy up to @count key pointers, from @slot on. */
 void btrfs_rust_node_ptrs(const struct extent_buffer *node, u32 slot,
 			  struct btrfs_rust_key_ptr *ptrs, size_t count)

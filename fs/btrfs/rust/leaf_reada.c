@@ -149,8 +149,7 @@ struct btrfs_rust_disk btrfs_reada_disk(const struct btrfs_fs_info *fs_info)
 
 /*
  * Initialize the readahead of a walk through @left, or of its comparison with @right unless that is
- * NULL. It stays off without memory, if it is disabled, and with CONFIG_BTRFS_RUST_VERIFY, which
- * verifies upstream's readahead.
+ * NULL. It stays off without memory, or if it is disabled.
  */
 void btrfs_leaf_reada_init(struct btrfs_leaf_reada *reada, struct btrfs_root *left,
 			   struct btrfs_root *right)
@@ -158,7 +157,7 @@ void btrfs_leaf_reada_init(struct btrfs_leaf_reada *reada, struct btrfs_root *le
 	const struct btrfs_rust_disk disk = btrfs_reada_disk(left->fs_info);
 
 	*reada = (struct btrfs_leaf_reada){ .right = right };
-	if (IS_ENABLED(CONFIG_BTRFS_RUST_VERIFY) || !READ_ONCE(left->fs_info->reada.tree_enable) ||
+	if (!READ_ONCE(left->fs_info->reada.tree_enable) ||
 	    !btrfs_rust_leaf_reada_init(&reada->plan, &disk))
 		return;
 	INIT_WORK(&reada->work, submit_work);
@@ -166,6 +165,7 @@ void btrfs_leaf_reada_init(struct btrfs_leaf_reada *reada, struct btrfs_root *le
 	reada->blkcg_css = task_get_css(current, io_cgrp_id);
 #endif
 	reada->left = left;
+	btrfs_verify_plan_init(&reada->verify, left->fs_info);
 	btrfs_reada_join(&left->fs_info->reada_tree);
 }
 
@@ -180,6 +180,7 @@ void btrfs_leaf_reada_end(struct btrfs_leaf_reada *reada)
 	css_put(reada->blkcg_css);
 #endif
 	btrfs_rust_leaf_reada_destroy(&reada->plan);
+	btrfs_verify_plan_end(&reada->verify);
 	btrfs_reada_leave(&reada->left->fs_info->reada_tree, &reada->held);
 	reada->left = NULL;
 }
@@ -225,6 +226,9 @@ static void plan_batch(struct btrfs_leaf_reada *reada)
 						  btrfs_reada_others(total, reada->held));
 	btrfs_reada_hold(total, &reada->held, reada->chunk.held);
 	btrfs_reada_count_batch(reada->left, &reada->chunk);
+	for (u32 i = 0; i < reada->chunk.planned; i++)
+		btrfs_verify_planned(&reada->verify, BTRFS_VERIFY_PLAN_LEAVES,
+				     reada->chunk.leaves[i].ptr.blockptr);
 	submit_chunk(reada);
 	if (reada->chunk.count) {
 		reada->is_busy = true;

@@ -7,6 +7,7 @@
 #include <linux/workqueue.h>
 #include <uapi/linux/btrfs_tree.h>
 #include "btrfs_rust.h"
+#include "debug/verify.h"
 
 struct btrfs_fs_info;
 struct btrfs_inode;
@@ -36,6 +37,7 @@ struct btrfs_leaf_reada {
 	u64 held;
 	/* fs_info->last_reloc_trans at the last plan. */
 	u64 last_reloc_trans;
+	struct btrfs_verify_plan verify;
 };
 
 static inline struct btrfs_rust_key btrfs_rust_key(const struct btrfs_key *key)

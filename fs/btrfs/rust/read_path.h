@@ -8,10 +8,9 @@
  * ../lru_cache.h, implemented in Rust. The C files of these headers are not built.
  */
 
-#include <linux/sched/mm.h>
-#include <linux/slab.h>
 #include "../reada.h"
 #include "btrfs_rust.h"
+#include "lru.h"
 
 /* reada.rs */
 static inline void btrfs_select_search(const struct extent_buffer *node, int slot, u8 reada,
@@ -125,41 +124,23 @@ static inline struct btrfs_lru_cache_entry *btrfs_lru_cache_lookup(struct btrfs_
 	return btrfs_rust_lru_lookup(&cache->rust, key, gen);
 }
 
-/* Ignores @gfp: memory is allocated in NOFS scope, and only when the cache grows. */
+/* Ignores @gfp, see btrfs_rust_lru_add_entry(). */
 static inline int btrfs_lru_cache_store(struct btrfs_lru_cache *cache,
 					struct btrfs_lru_cache_entry *new_entry, gfp_t gfp)
 {
-	const unsigned int nofs = memalloc_nofs_save();
-	void *removed;
-	int ret;
-
-	ret = btrfs_rust_lru_store(&cache->rust, new_entry->key, new_entry->gen, new_entry,
-				   cache->max_size, &removed);
-	memalloc_nofs_restore(nofs);
-	if (ret)
-		return ret;
-	if (!removed)
-		cache->size++;
-	kfree(removed);
-	return 0;
+	return btrfs_rust_lru_add_entry(&cache->rust, new_entry->key, new_entry->gen, new_entry,
+					cache->max_size, &cache->size);
 }
 
 static inline void btrfs_lru_cache_remove(struct btrfs_lru_cache *cache,
 					  struct btrfs_lru_cache_entry *entry)
 {
-	btrfs_rust_lru_remove(&cache->rust, entry->key, entry->gen);
-	kfree(entry);
-	cache->size--;
+	btrfs_rust_lru_free_entry(&cache->rust, entry->key, entry->gen, &cache->size);
 }
 
 static inline void btrfs_lru_cache_clear(struct btrfs_lru_cache *cache)
 {
-	void *entry;
-
-	while ((entry = btrfs_rust_lru_remove_oldest(&cache->rust)))
-		kfree(entry);
-	btrfs_rust_lru_destroy(&cache->rust);
-	btrfs_lru_cache_init(cache, cache->max_size);
+	btrfs_rust_lru_clear(&cache->rust, &cache->size);
 }
 
 #endif

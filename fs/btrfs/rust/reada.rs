@@ -33,6 +33,8 @@ pub(crate) enum Mode {
 /// Iterator over the slots to read ahead when a search descends; see [`for_search`].
 pub(crate) struct Search<'a, N> {
     node: &'a N,
+    nodesize: u32,
+    nritems: u32,
     mode: Mode,
     /// [`Mode::Back`] stops at a key with another objectid, unless this is 0.
     objectid: u64,
@@ -61,12 +63,17 @@ pub(crate) fn for_search<N: Node>(
         (_, 1) => SZ_64K as u32,
         _ => return None,
     };
-    let target = node.ptr(slot).blockptr;
-    if mode != Mode::ForwardAlways && node.is_cached(target) {
-        return None;
+    let mut target = 0;
+    if mode != Mode::ForwardAlways {
+        target = node.blockptr(slot);
+        if node.is_cached(target) {
+            return None;
+        }
     }
     Some(Search {
         node,
+        nodesize: node.nodesize(),
+        nritems: node.nritems(),
         mode,
         objectid,
         target,
@@ -80,10 +87,7 @@ pub(crate) fn for_search<N: Node>(
 impl<N: Node> Search<'_, N> {
     fn next_slot(&self) -> Option<u32> {
         if self.mode != Mode::Back {
-            return self
-                .slot
-                .checked_add(1)
-                .filter(|slot| *slot < self.node.nritems());
+            return self.slot.checked_add(1).filter(|slot| *slot < self.nritems);
         }
         self.slot
             .checked_sub(1)
@@ -92,7 +96,7 @@ impl<N: Node> Search<'_, N> {
 
     fn takes(&self, slot: u32) -> bool {
         self.mode == Mode::ForwardAlways
-            || self.node.ptr(slot).blockptr.abs_diff(self.target) <= MAX_DISTANCE
+            || self.node.blockptr(slot).abs_diff(self.target) <= MAX_DISTANCE
     }
 }
 
@@ -104,7 +108,7 @@ impl<N: Node> Iterator for Search<'_, N> {
             self.slot = self.next_slot()?;
             self.scanned += 1;
             if self.takes(self.slot) {
-                self.taken += u64::from(self.node.nodesize());
+                self.taken += u64::from(self.nodesize);
                 return Some(self.slot);
             }
         }

@@ -19,10 +19,11 @@
 #include "../volumes.h"
 #include "reada_stats.h"
 
-static bool tree_enable = true;
+/* With VERIFY, searches select readahead as upstream's do, to be compared, unless this is set. */
+static bool tree_enable = !IS_ENABLED(CONFIG_BTRFS_RUST_VERIFY);
 module_param_named(readahead_tree_enable, tree_enable, bool, 0644);
 MODULE_PARM_DESC(readahead_tree_enable,
-		 "Whether send and fiemap plan the readahead of tree blocks, in filesystems mounted later (default on)");
+		 "Whether send and fiemap plan the readahead of tree blocks, in filesystems mounted later (default on, with CONFIG_BTRFS_RUST_VERIFY off)");
 
 static bool data_enable = true;
 module_param_named(readahead_data_enable, data_enable, bool, 0644);

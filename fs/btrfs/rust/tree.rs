@@ -91,6 +91,11 @@ pub(crate) trait Node {
         self.copy_ptrs(slot, core::slice::from_mut(&mut ptr));
         ptr
     }
+
+    /// The logical address of the child in `slot`, in bytes; `btrfs_node_blockptr()`.
+    fn blockptr(&self, slot: u32) -> u64 {
+        self.ptr(slot).blockptr
+    }
 }
 
 impl<D: Deref<Target: Node>> Node for D {
@@ -209,11 +214,8 @@ impl<'a, T: Tree> Cursor<'a, T> {
 
     /// Copies key pointers from the slot of the cursor on.
     fn load(&mut self) {
-        let last = self
-            .depth
-            .checked_sub(1)
-            .and_then(|last| self.path.get(last));
-        if let Some(Some((node, slot))) = last {
+        let last = self.depth.checked_sub(1);
+        if let Some(Some((node, slot))) = last.and_then(|last| self.path.get(last)) {
             node.copy_ptrs(*slot, &mut self.ptrs);
             self.first = *slot;
         }

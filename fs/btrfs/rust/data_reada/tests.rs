@@ -198,6 +198,20 @@ mod suite {
     }
 
     #[test]
+    fn scan_ends_at_the_last_inode_number() -> Result {
+        let items = [
+            item(257, 0, None),
+            item(257, 0, Some(extent(1 << 20, 8 * K))),
+            item(END.objectid, 0, None),
+            item(END.objectid, 0, Some(extent(2 << 20, 8 * K))),
+        ];
+        let mut walk = DataReada::new(DISK, 1, false)?;
+        plan(&mut walk, &&Array::new(&items, 100), items[0].0, ALONE);
+        assert_eq!((walk.planned().len(), walk.next), (1, None));
+        Ok(())
+    }
+
+    #[test]
     fn all_data_is_planned_once_and_in_order() -> Result {
         let items = small_files(3000)?;
         let mut walk = DataReada::new(DISK, 1, false)?;

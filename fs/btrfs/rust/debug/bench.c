@@ -87,6 +87,20 @@ static u64 rust_reada(void *data, u32 count)
 	return sum;
 }
 
+/* Expect the same slots, in the same order, from both sides at each slot of the node. */
+static void compare_slots(struct kunit *test, const struct reada_arg *arg)
+{
+	struct btrfs_reada_slots c;
+	struct btrfs_reada_slots rust;
+
+	for (int slot = 0; slot < BENCH_NRITEMS; slot++) {
+		btrfs_select_search(arg->node, slot, arg->reada, 0, &c);
+		rust.count = btrfs_rust_select_search(arg->node, slot, arg->reada, 0, rust.slots);
+		KUNIT_ASSERT_EQ(test, c.count, rust.count);
+		KUNIT_EXPECT_MEMEQ(test, c.slots, rust.slots, c.count * sizeof(c.slots[0]));
+	}
+}
+
 static void bench_reada(struct kunit *test)
 {
 	struct rnd_state random;
@@ -111,9 +125,13 @@ static void bench_reada(struct kunit *test)
 					SZ_1G + (prandom_u32_state(&random) % SZ_16K) * SZ_16K);
 		btrfs_set_node_ptr_generation(arg.node, i, 1);
 	}
+	arg.reada = READA_BACK;
+	compare_slots(test, &arg);
 	arg.reada = READA_FORWARD;
+	compare_slots(test, &arg);
 	compare(test, "readahead decision, forward", c_reada, rust_reada, &arg);
 	arg.reada = READA_FORWARD_ALWAYS;
+	compare_slots(test, &arg);
 	compare(test, "readahead decision, always", c_reada, rust_reada, &arg);
 	free_extent_buffer(arg.node);
 }

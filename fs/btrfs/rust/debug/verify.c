@@ -6,12 +6,15 @@
 #include <linux/sched/mm.h>
 #include <linux/seq_file.h>
 #include <linux/string.h>
+#include "../../accessors.h"
 #include "../../ctree.h"
 #include "../../extent_io.h"
+#include "../../fs.h"
 #include "../../lru_cache.h"
 #include "../../reada.h"
 #include "../../send_utimes.h"
 #include "../../share_cache.h"
+#include "../lru.h"
 #include "verify.h"
 
 static const char * const names[BTRFS_VERIFY_NR] = {
@@ -24,7 +27,10 @@ static const char * const names[BTRFS_VERIFY_NR] = {
 	[BTRFS_VERIFY_UTIMES_ADD]		= "utimes_add",
 	[BTRFS_VERIFY_UTIMES_NEXT]		= "utimes_next",
 	[BTRFS_VERIFY_LRU]			= "lru",
-	[BTRFS_VERIFY_NEXT_EXTENT]		= "next_extent",
+	[BTRFS_VERIFY_QUICK_EXTENT]		= "quick_extent",
+	[BTRFS_VERIFY_FILE_EXTENT]		= "file_extent",
+	[BTRFS_VERIFY_EXTENT_LEAF]		= "extent_leaf",
+	[BTRFS_VERIFY_ITEM]			= "item",
 };
 
 static struct {
@@ -129,16 +135,71 @@ void btrfs_verify_share_add_prev_extent(struct btrfs_share_cache *cache, u64 byt
 	btrfs_rust_share_add_prev_extent(&cache->verify.rust, bytenr, is_shared);
 }
 
-/* Check that a search from the root finds the same item as the search in @leaf. */
+/* Check that a search from the root of the commit root finds @slot of @leaf for @key. */
+static void verify_search(enum btrfs_verify_what what, struct btrfs_root *root,
+			  const struct btrfs_key *key, const struct extent_buffer *leaf, int slot)
+{
+	struct btrfs_path path = { .search_commit_root = true, .skip_locking = true };
+	bool same;
+
+	if (btrfs_search_slot(NULL, root, key, &path, 0, 0) < 0) {
+		skip(what);
+		return;
+	}
+	same = path.nodes[0]->start == leaf->start && path.slots[0] == slot;
+	btrfs_release_path(&path);
+	btrfs_verify_count(what, same);
+}
+
+/* Check the result of a search in the leaf of the last extent. */
 void btrfs_verify_extent_leaf(struct btrfs_root *root, const struct btrfs_key *key,
 			      const struct extent_buffer *leaf, int slot)
 {
-	struct btrfs_path path = { .search_commit_root = true, .skip_locking = true };
-	const int ret = btrfs_search_slot(NULL, root, key, &path, 0, 0);
+	verify_search(BTRFS_VERIFY_EXTENT_LEAF, root, key, leaf, slot);
+}
 
-	WARN_ON_ONCE(ret == 0 || (ret > 0 && (path.nodes[0]->start != leaf->start ||
-					      path.slots[0] != slot)));
-	btrfs_release_path(&path);
+/* Check an item that send has read in place. commit_root_sem must still be held. */
+void btrfs_verify_item(struct btrfs_root *root, const struct btrfs_path *path)
+{
+	struct btrfs_key key;
+
+	rwsem_assert_held(&root->fs_info->commit_root_sem);
+	btrfs_item_key_to_cpu(path->nodes[0], &key, path->slots[0]);
+	verify_search(BTRFS_VERIFY_ITEM, root, &key, path->nodes[0], path->slots[0]);
+}
+
+/* Whether @ei is a copy of the file extent item @c in @leaf. */
+static bool is_same_extent(const struct extent_buffer *leaf, const struct btrfs_file_extent_item *c,
+			   const struct btrfs_file_extent_item *ei)
+{
+	const u8 type = btrfs_file_extent_type(leaf, c);
+
+	if (type != btrfs_stack_file_extent_type(ei) ||
+	    btrfs_file_extent_compression(leaf, c) != btrfs_stack_file_extent_compression(ei) ||
+	    btrfs_file_extent_generation(leaf, c) != btrfs_stack_file_extent_generation(ei))
+		return false;
+	return type == BTRFS_FILE_EXTENT_INLINE ||
+	       (btrfs_file_extent_disk_bytenr(leaf, c) == btrfs_stack_file_extent_disk_bytenr(ei) &&
+		btrfs_file_extent_offset(leaf, c) == btrfs_stack_file_extent_offset(ei) &&
+		btrfs_file_extent_num_bytes(leaf, c) == btrfs_stack_file_extent_num_bytes(ei));
+}
+
+/* Compare copies of a key and of its file extent item with the fields in the leaf. */
+void btrfs_verify_file_extent(const struct btrfs_path *path, const struct btrfs_key *key,
+			      const struct btrfs_file_extent_item *ei)
+{
+	const struct extent_buffer *leaf = path->nodes[0];
+	const int slot = path->slots[0];
+	struct btrfs_key found;
+	bool same;
+
+	btrfs_item_key_to_cpu(leaf, &found, slot);
+	same = btrfs_comp_cpu_keys(key, &found) == 0;
+	if (found.type == BTRFS_EXTENT_DATA_KEY)
+		same = same && is_same_extent(leaf, btrfs_item_ptr(leaf, slot,
+								   struct btrfs_file_extent_item),
+					      ei);
+	btrfs_verify_count(BTRFS_VERIFY_FILE_EXTENT, same);
 }
 
 void btrfs_verify_utimes_init(struct btrfs_send_utimes *utimes)
@@ -199,15 +260,25 @@ void btrfs_verify_utimes_remove(struct btrfs_send_utimes *utimes, u64 ino, u64 g
 void btrfs_verify_lru_init(struct btrfs_lru_cache *cache)
 {
 	btrfs_rust_lru_init(&cache->verify.rust);
-	cache->verify.removed = NULL;
+	cache->verify.size = 0;
+	cache->verify.is_freed = false;
 	cache->verify.is_off = false;
 }
 
 /* Empty the Rust cache; the C cache is empty already. */
 void btrfs_verify_lru_clear(struct btrfs_lru_cache *cache)
 {
-	btrfs_rust_lru_destroy(&cache->verify.rust);
+	btrfs_rust_lru_clear(&cache->verify.rust, &cache->verify.size);
 	btrfs_verify_lru_init(cache);
+}
+
+/* Return whether the Rust cache has an entry. Moves it to the end, as a lookup in C does. */
+static bool has_entry(struct btrfs_lru_cache *cache, u64 key, u64 gen)
+{
+	const struct btrfs_lru_cache_entry *rust;
+
+	rust = btrfs_rust_lru_lookup(&cache->verify.rust, key, gen);
+	return rust && rust->key == key && rust->gen == gen;
 }
 
 void btrfs_verify_lru_lookup(struct btrfs_lru_cache *cache, u64 key, u64 gen,
@@ -215,46 +286,53 @@ void btrfs_verify_lru_lookup(struct btrfs_lru_cache *cache, u64 key, u64 gen,
 {
 	if (!cache->verify.is_off)
 		btrfs_verify_count(BTRFS_VERIFY_LRU,
-				   btrfs_rust_lru_lookup(&cache->verify.rust, key, gen) == c);
+				   has_entry(cache, key, gen) == !!c &&
+				   cache->verify.size == cache->size);
 }
 
 /* Called after C has stored @entry, and before it removes another entry to make room. */
 void btrfs_verify_lru_store(struct btrfs_lru_cache *cache, struct btrfs_lru_cache_entry *entry)
 {
-	struct btrfs_verify_lru *verify = &cache->verify;
 	const bool is_full = cache->max_size > 0 && cache->size == cache->max_size;
-	unsigned int nofs;
-	int ret;
+	struct btrfs_verify_lru *verify = &cache->verify;
+	struct btrfs_lru_cache_entry *copy;
+	int ret = -ENOMEM;
 
 	if (verify->is_off)
 		return;
-	nofs = memalloc_nofs_save();
-	ret = btrfs_rust_lru_store(&verify->rust, entry->key, entry->gen, entry, cache->max_size,
-				   &verify->removed);
-	memalloc_nofs_restore(nofs);
+	copy = kmemdup(entry, sizeof(*entry), GFP_NOFS);
+	if (copy)
+		ret = btrfs_rust_lru_add_entry(&verify->rust, entry->key, entry->gen, copy,
+					       cache->max_size, &verify->size);
 	if (ret) {
+		kfree(copy);
 		verify->is_off = true;
-		skip(BTRFS_VERIFY_LRU);
-	} else {
-		btrfs_verify_count(BTRFS_VERIFY_LRU, !!verify->removed == is_full);
 	}
+	verify->is_freed = is_full;
+	if (ret == -ENOMEM)
+		skip(BTRFS_VERIFY_LRU);
+	else
+		btrfs_verify_count(BTRFS_VERIFY_LRU,
+				   !ret && verify->size == cache->size + !is_full);
 }
 
 /*
  * Called before C removes an entry, on request or to make room. For the latter, the Rust cache has
- * removed it already.
+ * freed its entry already.
  */
 void btrfs_verify_lru_remove(struct btrfs_lru_cache *cache,
 			     const struct btrfs_lru_cache_entry *entry)
 {
-	void *removed = cache->verify.removed;
+	struct btrfs_verify_lru *verify = &cache->verify;
+	bool has;
 
-	if (cache->verify.is_off)
+	if (verify->is_off)
 		return;
-	cache->verify.removed = NULL;
-	if (!removed)
-		removed = btrfs_rust_lru_remove(&cache->verify.rust, entry->key, entry->gen);
-	btrfs_verify_count(BTRFS_VERIFY_LRU, removed == entry);
+	has = has_entry(cache, entry->key, entry->gen);
+	btrfs_verify_count(BTRFS_VERIFY_LRU, has == !verify->is_freed);
+	if (has)
+		btrfs_rust_lru_free_entry(&verify->rust, entry->key, entry->gen, &verify->size);
+	verify->is_freed = false;
 }
 
 static int btrfs_rust_verify_show(struct seq_file *seq, void *unused)
@@ -264,6 +342,7 @@ static int btrfs_rust_verify_show(struct seq_file *seq, void *unused)
 			   (long long)atomic64_read(&counts[i].compared),
 			   (long long)atomic64_read(&counts[i].different),
 			   (long long)atomic64_read(&counts[i].skipped));
+	btrfs_verify_show_plans(seq);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(btrfs_rust_verify);

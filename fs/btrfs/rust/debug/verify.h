@@ -10,14 +10,21 @@
  */
 
 #include <linux/types.h>
+#include <linux/xarray.h>
 #include "../btrfs_rust.h"
 
+struct btrfs_data_reada;
+struct btrfs_file_extent_item;
+struct btrfs_fs_info;
 struct btrfs_key;
+struct btrfs_leaf_reada;
 struct btrfs_lru_cache;
 struct btrfs_lru_cache_entry;
+struct btrfs_path;
 struct btrfs_reada_slots;
 struct btrfs_send_utimes;
 struct btrfs_share_cache;
+struct seq_file;
 
 enum btrfs_verify_what {
 	BTRFS_VERIFY_READA_SEARCH,
@@ -29,8 +36,17 @@ enum btrfs_verify_what {
 	BTRFS_VERIFY_UTIMES_ADD,
 	BTRFS_VERIFY_UTIMES_NEXT,
 	BTRFS_VERIFY_LRU,
-	BTRFS_VERIFY_NEXT_EXTENT,
+	BTRFS_VERIFY_QUICK_EXTENT,
+	BTRFS_VERIFY_FILE_EXTENT,
+	BTRFS_VERIFY_EXTENT_LEAF,
+	BTRFS_VERIFY_ITEM,
 	BTRFS_VERIFY_NR,
+};
+
+enum btrfs_verify_plan_what {
+	BTRFS_VERIFY_PLAN_LEAVES,
+	BTRFS_VERIFY_PLAN_DATA,
+	BTRFS_VERIFY_PLAN_NR,
 };
 
 #ifdef CONFIG_BTRFS_RUST_VERIFY
@@ -46,12 +62,20 @@ struct btrfs_verify_send_utimes {
 	bool is_off;
 };
 
+/* The Rust cache has entries of its own. */
 struct btrfs_verify_lru {
 	struct btrfs_rust_lru rust;
-	/* The entry that the Rust cache has removed to make room. */
-	void *removed;
+	unsigned int size;
+	/* The Rust cache has freed an entry to make room, and C has not yet. */
+	bool is_freed;
 	/* Off since the Rust cache had no memory for an entry. */
 	bool is_off;
+};
+
+/* The leaves or extents that a send has planned to read ahead or has read, by logical address. */
+struct btrfs_verify_plan {
+	struct xarray seen;
+	bool is_on;
 };
 
 int btrfs_verify_init(void);
@@ -70,6 +94,16 @@ void btrfs_verify_share_add_prev_extent(struct btrfs_share_cache *cache, u64 byt
 					bool is_shared);
 void btrfs_verify_extent_leaf(struct btrfs_root *root, const struct btrfs_key *key,
 			      const struct extent_buffer *leaf, int slot);
+void btrfs_verify_item(struct btrfs_root *root, const struct btrfs_path *path);
+void btrfs_verify_file_extent(const struct btrfs_path *path, const struct btrfs_key *key,
+			      const struct btrfs_file_extent_item *ei);
+void btrfs_verify_plan_init(struct btrfs_verify_plan *plan, const struct btrfs_fs_info *fs_info);
+void btrfs_verify_plan_end(struct btrfs_verify_plan *plan);
+void btrfs_verify_planned(struct btrfs_verify_plan *plan, enum btrfs_verify_plan_what what,
+			  u64 bytenr);
+void btrfs_verify_show_plans(struct seq_file *seq);
+void btrfs_verify_leaf_read(struct btrfs_leaf_reada *reada, const struct extent_buffer *leaf);
+void btrfs_verify_data_read(struct btrfs_data_reada *reada, const struct btrfs_path *path);
 void btrfs_verify_utimes_init(struct btrfs_send_utimes *utimes);
 void btrfs_verify_utimes_destroy(struct btrfs_send_utimes *utimes);
 void btrfs_verify_utimes_add(struct btrfs_send_utimes *utimes, u64 ino, u64 gen, bool is_known,
@@ -92,6 +126,8 @@ struct btrfs_verify_share_cache { };
 struct btrfs_verify_send_utimes { };
 
 struct btrfs_verify_lru { };
+
+struct btrfs_verify_plan { };
 
 static inline void btrfs_verify_count(enum btrfs_verify_what what, bool same)
 {
@@ -134,6 +170,40 @@ static inline void btrfs_verify_share_add_prev_extent(struct btrfs_share_cache *
 
 static inline void btrfs_verify_extent_leaf(struct btrfs_root *root, const struct btrfs_key *key,
 					    const struct extent_buffer *leaf, int slot)
+{
+}
+
+static inline void btrfs_verify_item(struct btrfs_root *root, const struct btrfs_path *path)
+{
+}
+
+static inline void btrfs_verify_file_extent(const struct btrfs_path *path,
+					    const struct btrfs_key *key,
+					    const struct btrfs_file_extent_item *ei)
+{
+}
+
+static inline void btrfs_verify_plan_init(struct btrfs_verify_plan *plan,
+					  const struct btrfs_fs_info *fs_info)
+{
+}
+
+static inline void btrfs_verify_plan_end(struct btrfs_verify_plan *plan)
+{
+}
+
+static inline void btrfs_verify_planned(struct btrfs_verify_plan *plan,
+					enum btrfs_verify_plan_what what, u64 bytenr)
+{
+}
+
+static inline void btrfs_verify_leaf_read(struct btrfs_leaf_reada *reada,
+					  const struct extent_buffer *leaf)
+{
+}
+
+static inline void btrfs_verify_data_read(struct btrfs_data_reada *reada,
+					  const struct btrfs_path *path)
 {
 }
 

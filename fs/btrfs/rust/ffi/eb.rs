@@ -81,6 +81,12 @@ impl Node for NodeBuffer {
         unsafe { bindings::btrfs_rust_node_ptrs(self.as_ptr(), slot, KeyPtr::as_c_mut(to), count) };
     }
 
+    fn blockptr(&self, slot: u32) -> u64 {
+        // SAFETY: By the type invariants, the pointer is to an uptodate node. The helper checks the
+        // slot.
+        unsafe { bindings::btrfs_rust_node_blockptr(self.as_ptr(), slot) }
+    }
+
     fn search(&self, key: Key) -> Result<u32, u32> {
         let mut slot = 0;
         // SAFETY: By the type invariants, the pointer is to an uptodate node. `key` and `slot` are

@@ -18,6 +18,15 @@ mod suite {
         array(walk.leaves.iter().map(|leaf| leaf.ptr.blockptr))
     }
 
+    /// The trees and logical addresses of a batch, in submission order.
+    fn trees_and_addresses(walk: &LeafReada) -> Result<KVVec<(u8, u64)>> {
+        array(
+            walk.leaves
+                .iter()
+                .map(|leaf| (leaf.tree, leaf.ptr.blockptr)),
+        )
+    }
+
     /// Moves a walk to `at`. Returns whether a batch is to be planned.
     fn advance(walk: &mut LeafReada, at: Key) -> bool {
         walk.advance(at, |_| false)
@@ -404,16 +413,26 @@ mod suite {
         let right = tree(&old, &parents_old, 30);
         let mut walk = walk(64)?;
         plan(&mut walk, &left, &right, key(0), ALONE);
-        let planned = array(
-            walk.leaves
-                .iter()
-                .map(|leaf| (leaf.tree, leaf.ptr.blockptr)),
-        )?;
-        assert_eq!(&planned[..], &[(0, OTHER + 400), (1, 400), (0, 7), (0, 8)]);
+        assert_eq!(
+            &trees_and_addresses(&walk)?[..],
+            &[(0, OTHER + 400), (1, 400), (0, 7), (0, 8)]
+        );
         assert_eq!((left.read.get(), right.read.get()), (2, 1));
         // Only the new parent at the end is read ahead.
         assert_eq!((left.ahead.get(), right.ahead.get()), (1, 0));
         assert!(!advance(&mut walk, key(u64::MAX)));
+        Ok(())
+    }
+
+    #[test]
+    fn leaf_that_was_written_again_is_not_shared() -> Result {
+        // The new leaf has the key and the address of the old one, and another generation.
+        let old = array((0..20).map(|number| (number, number)))?;
+        let new = array((0..20).map(|number| (number, number + NEWER * u64::from(number == 7))))?;
+        let (left, right) = (tree(&new, &NONE, 1), tree(&old, &NONE, 1));
+        let mut walk = walk(64)?;
+        plan(&mut walk, &left, &right, key(0), ALONE);
+        assert_eq!(&trees_and_addresses(&walk)?[..], &[(0, 7), (1, 7)]);
         Ok(())
     }
 

@@ -11,11 +11,14 @@ pub(crate) const NONE: [(u64, u64); 0] = [];
 /// Address offset of a second set of parents for the same leaves.
 pub(crate) const OTHER: u64 = 1 << 32;
 
+/// Address offset of a child with generation 2. [`OTHER`] is smaller.
+pub(crate) const NEWER: u64 = 1 << 40;
+
 /// A node of a tree in an array.
 #[derive(Clone, Copy)]
 pub(crate) struct Plain<'a> {
     level: u32,
-    /// Key and address of each child; the generation is always 1.
+    /// Key and address of each child. The generation is 1, or 2 for an address past [`NEWER`].
     children: &'a [(u64, u64)],
     /// Leaves with a lower address are cached.
     cached: u64,
@@ -36,8 +39,8 @@ impl Node for Plain<'_> {
         for (ptr, child) in ptrs.iter_mut().zip(children) {
             *ptr = KeyPtr {
                 key: key(child.0),
-                blockptr: child.1,
-                generation: 1,
+                blockptr: child.1 % NEWER,
+                generation: 1 + child.1 / NEWER,
             };
         }
     }
@@ -198,6 +201,39 @@ mod suite {
             let leaf = last.find(&tree, key(objectid));
             assert_eq!(leaf.map(|leaf| leaf.ptr.blockptr), expected);
         }
+        Ok(())
+    }
+
+    /// A tree whose nodes are all on level 2.
+    struct Endless;
+
+    impl Tree for Endless {
+        type Node = Plain<'static>;
+
+        fn root(&self) -> Root<Plain<'static>> {
+            Root::Node(Plain {
+                level: 2,
+                children: &[(0, 0)],
+                cached: 0,
+            })
+        }
+        fn is_contended(&self) -> bool {
+            false
+        }
+        fn child(
+            &self,
+            node: &Plain<'static>,
+            _slot: u32,
+            _ahead: impl Iterator<Item = u32>,
+        ) -> Option<Plain<'static>> {
+            Some(*node)
+        }
+    }
+
+    #[test]
+    fn child_on_another_level_is_not_entered() -> Result {
+        let mut cursor = Cursor::new(&Endless, key(0), true, Key::MAX).ok_or(EINVAL)?;
+        assert!(cursor.descend(None, 0).is_none());
         Ok(())
     }
 
