@@ -16,7 +16,10 @@ from common import BUILD, SRC
 WORK = BUILD / "tests" / os.environ.get("PYTEST_XDIST_WORKER", "")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
+    # The results of the last run as JUnit XML. A worker of xdist writes none.
+    config.option.xmlpath = config.option.xmlpath or str(BUILD / "junit.xml")
     config.addinivalue_line("markers", "long: only with `make check-debug` or `make matrix`")
 
 

@@ -76,7 +76,11 @@ def items(block):
 
 
 def make(device):
-    """Make a filesystem with two snapshots. It is small, so that a job takes little time, but its trees have several levels."""
+    """Make a filesystem with two snapshots. It is small, so that a job takes little time, but its trees have several levels.
+
+    Each step is committed, so that the trees of the subvolumes are the same in each run, except for addresses, UUIDs and times. Print a
+    digest of them. The extent tree has other leaves each time, since its keys are addresses.
+    """
     chance = random.Random(7)
     # A single copy of metadata, so that the kernel cannot repair a block.
     guest.mkfs(device, "-n", str(NODESIZE), "-m", "single", "-d", "single")
@@ -85,6 +89,7 @@ def make(device):
     guest.run("btrfs", "subvolume", "create", root)
     for number in range(300):
         (root / f"file{number}").write_bytes(chance.randbytes(chance.choice((0, 50, 1500, 9 * K))))
+        os.sync()
     for number in range(30):
         (root / f"dir{number}").mkdir()
         os.link(root / "file1", root / f"dir{number}/link")
@@ -95,7 +100,7 @@ def make(device):
                 guest.run("btrfs", "property", "set", root / name, "compression", "zstd")
             for number in range(200):
                 os.pwrite(file.fileno(), bytes([number]) * 8 * K, number * 12 * K)
-                os.fsync(file.fileno())
+                os.sync()
     with open(root / "pieces", "rb") as source, open(root / "copy", "wb") as target:
         guest.clone_range(source, 0, 0, target, 0)
     guest.snapshot(root, top / "old")
@@ -103,8 +108,10 @@ def make(device):
         (root / f"file{number}").rename(root / f"dir{number % 30}/moved{number}")
     for number in range(1, 300, 5):
         (root / f"file{number}").write_bytes(chance.randbytes(3 * K))
+        os.sync()
     guest.snapshot(root, top / "new")
     guest.umount(MNT)
+    print(Image(device).digest())
 
 
 class Image:
@@ -139,8 +146,15 @@ class Image:
                 data = HEADER_SIZE + fields[3]
                 self.follow(found, struct.unpack_from("<Q", block, data + 176)[0], struct.unpack_from("<Q", block, data + 160)[0])
 
+    def digest(self):
+        """Return a digest of the trees of subvolumes: the level and the keys of each block."""
+        shape = [(field(block, "owner"), field(block, "level"), [fields[:3] for _, fields in items(block)])
+                 for block in self.blocks.values() if is_subvolume(field(block, "owner"))]
+        return hashlib.sha256(json.dumps(shape).encode()).hexdigest()[:16]
+
     def owned_by(self, is_owner):
-        return [physical for physical, block in sorted(self.blocks.items()) if is_owner(field(block, "owner"))]
+        """Return the physical addresses of blocks, in the order of the trees."""
+        return [physical for physical, block in self.blocks.items() if is_owner(field(block, "owner"))]
 
     def find(self, is_wanted):
         """Return the physical address and a mutable copy of the first block for which `is_wanted` is true."""
@@ -162,6 +176,10 @@ class Image:
     def write(self, physical, block):
         os.pwrite(self.handle, block, physical)
         os.fsync(self.handle)
+
+
+def is_subvolume(owner):
+    return 256 <= owner < 1 << 32
 
 
 def near(chance, value, bits):
@@ -197,9 +215,9 @@ def has_wrong_generation(block, before):
 def broken(image, number):
     """Return a broken block: description of the damage, physical address, and content."""
     chance = random.Random(f"broken {number}")
-    of_files = image.owned_by(lambda owner: 256 <= owner < 1 << 32)
+    of_files = image.owned_by(is_subvolume)
     of_extents = image.owned_by(lambda owner: owner == EXTENT_TREE)
-    others = image.owned_by(lambda owner: owner not in (EXTENT_TREE, CHUNK_TREE) and owner < 256 or owner >= 1 << 32)
+    others = image.owned_by(lambda owner: owner not in (EXTENT_TREE, CHUNK_TREE) and not is_subvolume(owner))
     nodes = [physical for physical in of_files + of_extents if field(image.blocks[physical], "level")]
     physical = chance.choice(chance.choices((of_files, of_extents, nodes, others, image.owned_by(lambda owner: owner == CHUNK_TREE)),
                                             (50, 25, 20, 4, 1))[0])
@@ -225,7 +243,7 @@ def broken(image, number):
             change(chance, block, where + BLOCKPTR + 8 * chance.randrange(2), "Q")
         else:
             # Let it point to another intact block, possibly to this one or to one above.
-            target = image.blocks[chance.choice(sorted(image.blocks))]
+            target = image.blocks[chance.choice(list(image.blocks))]
             struct.pack_into("<QQ", block, where + BLOCKPTR, field(target, "bytenr"), field(target, "generation"))
     else:
         wanted = [entry for entry in entries if entry[1][1] in (EXTENT_DATA, EXTENT_ITEM, METADATA_ITEM)]

@@ -173,9 +173,11 @@ def faults(device, turns):
 
 
 def end(device):
-    """End sends from a slow disk early, in several ways. Their pending reads must not prevent the unmount."""
+    """End sends from a slow disk early, in several ways. The streams must be cut, and not differ otherwise. Pending reads must not prevent
+    the unmount.
+    """
     slow = guest.delayed(device, 10)
-    small = Path("/mnt/small")
+    small, cut = Path("/mnt/small"), 0
     small.mkdir()
     guest.run("busybox", "mount", "-t", "tmpfs", "-o", "size=1m", "none", small)
     for number in range(4 * len(SENDS)):
@@ -185,20 +187,29 @@ def end(device):
         options = ["--proto", "2", "--compressed-data"] if number % 2 else []
         command = ["btrfs", "-q", "send", *options, *(["-p", top / parent] if parent else []), top / snap]
         how = number // len(SENDS)
+        stream = Path("/tmp/stream") if how < 2 else small / "stream"
         if how < 2:
-            with subprocess.Popen([*command, "-f", "/tmp/stream"]) as process:
+            with subprocess.Popen([*command, "-f", stream]) as process:
                 time.sleep((number - how * 7) * 0.02)
                 process.kill()
         elif how == 2:
             # The receiver closes its pipe.
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-                process.stdout.read(number * 5000)
+                stream.write_bytes(process.stdout.read(number * 5000))
                 process.stdout.close()
         else:
             # The filesystem of the stream is full.
-            subprocess.run([*command, "-f", small / "stream"], stderr=subprocess.DEVNULL)
-            (small / "stream").unlink()
+            subprocess.run([*command, "-f", stream], stderr=subprocess.DEVNULL)
         guest.umount(MNT)
+        top = guest.mount(slow, MNT, "ro")
+        guest.send(top / snap, parent and top / parent, options, keep="/tmp/whole")
+        guest.umount(MNT)
+        found, whole = stream.read_bytes() if stream.exists() else b"", Path("/tmp/whole").read_bytes()
+        if not whole.startswith(found):
+            sys.exit(f"{snap} from {parent}: the stream differs before its end")
+        cut += 0 < len(found) < len(whole)
+        stream.unlink(missing_ok=True)
+    print(f"{cut} of {4 * len(SENDS)} streams were cut")
 
 
 if __name__ == "__main__":

@@ -289,6 +289,21 @@ def make(device, nodesize):
     guest.umount(MNT)
 
 
+# mkfs options of a filesystem on two disks, or with quotas.
+LAYOUTS = {"raid0": ("-d", "raid0", "-m", "raid0"), "raid1": ("-d", "raid1", "-m", "raid1"), "quota": ("-O", "quota"), "squota": ("-O", "squota")}
+
+
+def make_layout(device, second, layout):
+    """Make an image with one of LAYOUTS."""
+    disks = [device, second] if "raid" in layout else [device]
+    guest.mkfs(disks[-1], *LAYOUTS[layout], *disks[:-1])
+    guest.run("btrfs", "device", "scan", *disks)
+    top = guest.mount(device, MNT, "max_inline=2048,commit=1000")
+    guest.run("btrfs", "subvolume", "create", top / "small")
+    make_small(top / "small", (top / "small1", top / "small2"))
+    guest.umount(MNT)
+
+
 def describe(top):
     """Return content and metadata of every file below `top`: {path: list}. Hard links are described by their first path."""
     tree, first = {}, {}
@@ -310,4 +325,4 @@ def describe(top):
 
 
 if __name__ == "__main__":
-    run(make)
+    run(make, make_layout)

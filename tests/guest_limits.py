@@ -7,7 +7,11 @@ Each job prints a line of JSON.
 
 import contextlib
 import errno
+import hashlib
+import itertools
 import json
+import os
+import random
 import re
 import subprocess
 import sys
@@ -16,17 +20,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 import guest
-from guest_jobs import MNT, leaks
+from guest_jobs import K, MNT, leaks
 from guest_reading import cached_pages, in_cgroup, traced
 
 PAGE = 4096
 # Bytes that a receiver reads before it stalls: enough for the window to grow to its limit.
 BEFORE_STALL = 4 << 20
 SENDS = 20
-
-
-def set_rotational(device, rotational):
-    Path(f"/sys/class/block/{Path(device).name}/queue/rotational").write_text(str(int(rotational)))
 
 
 def set_read_ahead(kib):
@@ -62,7 +62,7 @@ def windows(device):
     for rotational in (0, 1):
         # Start with small windows: the counter of unused blocks is a maximum since the boot.
         for kib in (0, 128, 4096):
-            set_rotational(device, rotational)
+            guest.set_rotational(device, rotational)
             top = guest.mount(device, MNT, "ro")
             set_read_ahead(kib)
             guest.drop_caches()
@@ -78,9 +78,26 @@ def windows(device):
     print(json.dumps(found))
 
 
+def order(device):
+    """Record the sectors that sends read from a disk with and without seeks, in the order of submission."""
+    found = []
+    for rotational in (0, 1):
+        guest.set_rotational(device, rotational)
+        top = guest.mount(device, MNT, "ro")
+        for snap in ("names2", "small2"):
+            guest.drop_caches()
+            with traced("block/block_bio_queue") as said:
+                digest = guest.send_directly(top / snap)
+            sectors = [int(re.search(r" R\w* (\d+) \+", line)[1]) for line in said if re.search(r" R\w* \d+ \+", line)]
+            found.append({"rotational": rotational, "snap": snap, "sha256": digest, "reads": len(sectors),
+                          "backwards": sum(after < before for before, after in itertools.pairwise(sectors))})
+        guest.umount(MNT)
+    print(json.dumps(found))
+
+
 def crowd(device):
-    """Measure the readahead of one stalled send, and of many stalled sends of one filesystem together."""
-    set_rotational(device, 1)
+    """Measure the readahead of one stalled send, of many stalled sends of one filesystem together, and of one after these."""
+    guest.set_rotational(device, 1)
     top = guest.mount(device, MNT)
     snaps = [top / f"crowd{number}" for number in range(SENDS)]
     for snap in snaps:
@@ -91,13 +108,53 @@ def crowd(device):
     guest.drop_caches()
     with stalled(*snaps):
         all_of_them = data_ahead(*snaps)
+    guest.drop_caches()
+    with stalled(snaps[0]):
+        again = data_ahead(snaps[0])
     guest.umount(MNT)
-    print(json.dumps({"one": one, "all": all_of_them}))
+    print(json.dumps({"one": one, "all": all_of_them, "again": again}))
+
+
+def commits(device):
+    """Measure how long commits and snapshots take while the receivers of sends stand still."""
+    top = guest.mount(device, MNT, "commit=1000")
+    guest.drop_caches()
+    found = {}
+    with stalled(top / "names2", top / "small1"), stalled(top / "data1", options=["--proto", "2", "--compressed-data"]):
+        for what, change in (("commit", lambda: guest.run("btrfs", "filesystem", "sync", top)),
+                             ("snapshot", lambda: guest.snapshot(top / "names", top / "names4")), ("sync", os.sync)):
+            (top / f"names/{what}").touch()
+            start = time.monotonic()
+            change()
+            found[what] = time.monotonic() - start
+    guest.umount(MNT)
+    print(json.dumps(found))
+
+
+def relocation(device):
+    """Balance all data and metadata while the receiver of a send stands still. Record the streams with and without a balance."""
+    top = guest.mount(device, MNT, "commit=1000")
+    found = []
+    for options in ([], ["--proto", "2", "--compressed-data"]):
+        digest, *_ = guest.send(top / "small1", options=options)
+        guest.drop_caches()
+        before = ahead()
+        with subprocess.Popen(["btrfs", "-q", "send", *options, top / "small1"], stdout=subprocess.PIPE) as send:
+            stream = hashlib.sha256(send.stdout.read(BEFORE_STALL))
+            time.sleep(1)
+            held = {kind: kib - before[kind] for kind, kib in ahead().items()}
+            said = guest.run("btrfs", "balance", "start", "--full-balance", top)
+            for part in iter(lambda: send.stdout.read(1 << 20), b""):
+                stream.update(part)
+        found.append({"options": options, "sha256": [digest, stream.hexdigest()], "status": send.returncode, "ahead": held,
+                      "balance": said})
+    guest.umount(MNT)
+    print(json.dumps(found))
 
 
 def cgroup(device, limit):
     """Measure the readahead of a stalled send in a cgroup with `limit` bytes of memory."""
-    set_rotational(device, 1)
+    guest.set_rotational(device, 1)
     top = guest.mount(device, MNT, "ro")
     guest.drop_caches()
     with in_cgroup("memory") as sender:
@@ -169,6 +226,7 @@ def switches(device):
         before = ahead()
         with stalled(top / "small1"):
             found["sends"][-1]["ahead"] = {kind: kib - before[kind] for kind, kib in ahead().items()}
+        found["sends"][-1]["left"] = data_ahead(top / "small1")
     change(DEFAULTS)
     bad = {"tree_enable": ("2", "-1", "x", "1 1"), "data_enable": ("2", "-1", "x", "4294967297"), "window_kb": ("-1", "x", "4294967296")}
     found["accepted"] = [[name, value] for name in bad for value in bad[name] if not refused(sysfs() / name, value)]
@@ -182,6 +240,20 @@ def switches(device):
     found["mounted later"] = settings()
     guest.umount(MNT)
     print(json.dumps(found))
+
+
+def evicted(snap):
+    """Return the file data that a stalled send has read ahead, in bytes, and again after its readahead was evicted."""
+    found = []
+    guest.drop_caches()
+    with subprocess.Popen(["btrfs", "-q", "send", snap], stdout=subprocess.PIPE) as send:
+        for size in (BEFORE_STALL, 5 << 20):
+            send.stdout.read(size)
+            time.sleep(1)
+            found.append(data_ahead(snap))
+            guest.drop_caches()
+        send.kill()
+    return found
 
 
 def count(device):
@@ -199,6 +271,40 @@ def count(device):
         with stalled(top / "small1"):
             guest.drop_caches()
         guest.drop_caches()
+    data = evicted(top / "small1")
+    guest.umount(MNT)
+    print(json.dumps({"counted": found, "ahead": data}))
+
+
+def corners(device):
+    """Count sends of compressed extents of several blocks, of the tails of such extents, and of clones of parts of one extent."""
+    guest.mkfs(device)
+    top, chance = guest.mount(device, MNT), random.Random(1)
+    for name in ("whole", "sources", "tails", "parts"):
+        guest.run("btrfs", "subvolume", "create", top / name)
+    for name in ("whole", "sources"):
+        guest.run("btrfs", "property", "set", top / name, "compression", "zstd")
+    for number in range(60):
+        # An extent of 4 blocks on disk; an extent of one, for a file whose last 904 bytes are in a block of their own.
+        (top / f"whole/file{number}").write_bytes(chance.randbytes(12 * K) * 8)
+        (top / f"sources/file{number}").write_bytes(chance.randbytes(K) * 8 + bytes(904))
+    (top / "parts/whole").write_bytes(chance.randbytes(4 * K * K))
+    os.sync()
+    for number in range(60):
+        with open(top / f"sources/file{number}", "rb") as source, open(top / f"tails/file{number}", "wb") as target:
+            guest.clone_range(source, 8 * K, 0, target, 0)
+        with open(top / "parts/whole", "rb") as source, open(top / f"parts/part{number}", "wb") as target:
+            guest.clone_range(source, (number + 1) * 64 * K, 64 * K, target, 0)
+    for name in ("whole", "tails", "parts"):
+        guest.run("btrfs", "property", "set", top / name, "ro", "true")
+    guest.umount(MNT)
+    guest.mount(device, MNT, "ro")
+    found = {}
+    for name, window in (("whole", "0"), ("tails", "0"), ("parts", "128")):
+        change({"window_kb": window})
+        guest.drop_caches()
+        with counted() as found[name]:
+            guest.send(top / name, options=[] if name == "parts" else ["--proto", "2", "--compressed-data"])
     guest.umount(MNT)
     print(json.dumps(found))
 
@@ -214,16 +320,21 @@ def trace(device):
         with stalled(top / "small1"):
             guest.drop_caches()
         guest.drop_caches()
+    sent = [guest.subvolume_id(top / name) for name in ("small1", "small2")]
+    with traced("btrfs/btrfs_readahead_submit") as compared:
+        guest.send_directly(top / "small2", sent[0])
+    roots = {int(re.search(r"root=(\d+)", line)[1]) for line in compared if " ino=0 " in line}
     guest.umount(MNT)
     traces = {event: [re.search(r": (.*): root=(\d+)\S* ino=(\d+) .*?len=(\d+)", line).groups() for line in said
                       if f" btrfs_readahead_{event}: " in line] for event in events}
     sums = {f"{kind}_{event}": sum(int(length) for *_, ino, length in traces[event] if (ino != "0") == (kind == "data")) >> 10
             for event in events for kind in ("tree", "data")}
-    print(json.dumps({"traced": sums, "counted": grown, "first": {event: lines[0] for event, lines in traces.items() if lines}}))
+    first = {event: lines[0] for event, lines in traces.items() if lines}
+    print(json.dumps({"traced": sums, "counted": grown, "sent": sent, "roots": sorted(roots), "first": first}))
 
 
 if __name__ == "__main__":
-    {"windows": windows, "crowd": crowd, "cgroup": cgroup, "switches": switches, "count": count,
-     "trace": trace}[sys.argv[1]](*sys.argv[2:])
+    {"windows": windows, "order": order, "crowd": crowd, "commits": commits, "relocation": relocation, "cgroup": cgroup,
+     "switches": switches, "count": count, "corners": corners, "trace": trace}[sys.argv[1]](*sys.argv[2:])
     if lost := leaks():
         sys.exit(lost)

@@ -4,12 +4,15 @@
 
 import contextlib
 import ctypes
+import fcntl
+import hashlib
 import json
 import mmap
 import os
 import random
 import re
 import stat
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 import guest
-from guest_images import describe
+from guest_images import describe, write
 from guest_jobs import K, MNT, run
 
 MAP_FIXED = 16
@@ -26,6 +29,7 @@ SYS_IOPRIO_SET = 251
 SENDS = [("names1", None), ("names2", None), ("names2", "names1"), ("names3", "names2"), ("names3", "names1"),
          ("names1", "names3"), ("data1", None), ("data2", "data1"), ("data3", "data1"), ("data1", "data3"),
          ("small1", None), ("small2", None), ("small2", "small1")]
+VERIFY = Path("/sys/kernel/debug/btrfs_rust_verify")
 
 
 def fiemaps(top):
@@ -48,31 +52,51 @@ def cached_pages(path):
     return found[0]
 
 
+def verified():
+    """Return the counters of CONFIG_BTRFS_RUST_VERIFY as {name: {kind: number}}."""
+    return {line.split()[0]: dict(zip(line.split()[1::2], map(int, line.split()[2::2]))) for line in VERIFY.read_text().splitlines()}
+
+
 def finish(result, output):
     """Write the result to a file, with the counters of CONFIG_BTRFS_RUST_VERIFY if the kernel has them."""
-    counters = Path("/sys/kernel/debug/btrfs_rust_verify")
-    if counters.exists():
-        result["verify"] = {line.split()[0]: dict(zip(line.split()[1::2], map(int, line.split()[2::2])))
-                            for line in counters.read_text().splitlines()}
+    if VERIFY.exists():
+        result["verify"] = verified()
     Path(output).write_text(json.dumps(result))
 
 
-def read(device, output):
+def read(device, output, rotational=None):
     """Send and map everything, and write the results to the file `output`. Keep the streams in the directory KEEP, if it is set."""
     keep = os.environ.get("KEEP")
+    if rotational:
+        guest.set_rotational(device, rotational)
     result = {"sends": {}, "kernel": os.uname().release}
     top = guest.mount(device, MNT, "ro")
     for snap, parent in SENDS:
         guest.drop_caches()
-        stream = f"{keep}/{snap}-{parent}" if keep else None
+        stream = keep and f"{keep}/{snap}-{parent}"
         digest, size, _ = guest.send(top / snap, parent and top / parent, keep=stream)
         result["sends"][f"{snap}-{parent}"] = [digest, size]
         # Send again with everything cached, with protocol 2 and compressed data.
-        digest, size, _ = guest.send(top / snap, parent and top / parent, ["--proto", "2", "--compressed-data"])
+        digest, size, _ = guest.send(top / snap, parent and top / parent, ["--proto", "2", "--compressed-data"],
+                                     keep=stream and f"{stream}-v2")
         result["sends"][f"{snap}-{parent}-v2"] = [digest, size]
     # A send that may clone from a snapshot other than its parent.
     digest, size, _ = guest.send(top / "data3", top / "data1", ["-c", top / "data2"])
     result["sends"]["data3-data1-clone"] = [digest, size]
+    # Sends with more clone sources, and without data.
+    digest, size, _ = guest.send(top / "data3", top / "data2", ["-c", top / "data1", "-c", top / "small1"])
+    result["sends"]["data3-data2-clones"] = [digest, size]
+    for snap, parent in (("data1", None), ("data3", "data1"), ("small2", "small1")):
+        guest.drop_caches()
+        before = guest.counters(device)["bytes_read"]
+        digest, size, _ = guest.send(top / snap, parent and top / parent, ["--no-data"])
+        result["sends"][f"{snap}-{parent}-no-data"] = [digest, size]
+        result.setdefault("read without data", []).append(guest.counters(device)["bytes_read"] - before)
+    # A send of parts of files.
+    guest.drop_caches()
+    before = guest.counters(device)["bytes_read"]
+    guest.send(top / "data3", top / "data1")
+    result["read of parts"] = guest.counters(device)["bytes_read"] - before
     result["cached"] = {}
     for snap, parent in (("data1", None), ("data3", "data1"), ("small1", None), ("small2", "small1")):
         guest.drop_caches()
@@ -84,8 +108,45 @@ def read(device, output):
             result["cached"] |= {f"{snap} {options} {path.relative_to(top)}": cached_pages(path) for path in files}
     guest.drop_caches()
     result["fiemap"] = fiemaps(top)
+    result["ranges"] = {path: fiemap_ranges(top / path, 1) for path in ("deep/file", "copied/file", "data/pieces1", "data1/pieces1")}
+    if VERIFY.exists():
+        result["plans"] = plans(top, [*((*send, []) for send in SENDS), ("data3", "data1", ["-c", top / "data2"])])
     guest.umount(MNT)
     finish(result, output)
+
+
+def plans(top, sends):
+    """Send with the readahead of whole walks. Return for each send what it has planned, used and missed, as in btrfs_rust_verify.
+
+    `sends` are (snapshot, parent or None, options).
+    """
+    next(Path("/sys/fs/btrfs").glob("*-*/readahead/tree_enable")).write_text("1")
+    found = {}
+    for snap, parent, options in sends:
+        guest.drop_caches()
+        before = verified()
+        guest.send(top / snap, parent and top / parent, options)
+        after = verified()
+        found[f"{snap}-{parent}{'-clone' if options else ''}"] = {name: {kind: after[name][kind] - number for kind, number in numbers.items()}
+                                     for name, numbers in before.items() if "planned" in numbers}
+    return found
+
+
+def fiemap_ranges(path, seed):
+    """Map random ranges of a file, with the caches dropped, and few extents in a call or only their number. Return the results."""
+    chance, found = random.Random(seed), []
+    size = os.stat(path).st_size
+    with open(path, "rb") as file:
+        for most in (0, 1, 2, 8, 31, 32, 33, 100, 600) * 2:
+            guest.drop_caches()
+            start = chance.randrange(size)
+            buffer = bytearray(guest.FIEMAP.size + most * guest.EXTENT.size)
+            guest.FIEMAP.pack_into(buffer, 0, start, chance.choice((1, 64 * K, size - start)), 0, 0, most, 0)
+            fcntl.ioctl(file, guest.FS_IOC_FIEMAP, buffer)
+            count = guest.FIEMAP.unpack_from(buffer)[3]
+            found.append([most, count, *(guest.EXTENT.unpack_from(buffer, guest.FIEMAP.size + number * guest.EXTENT.size)
+                                         for number in range(min(count, most)))])
+    return found
 
 
 def fiemap_with_breaks(path, *changes):
@@ -180,18 +241,123 @@ def churn(device, output):
             os.fsync(file.fileno())
     os.sync()
     result["changed in between"] = fiemap_with_breaks(top / "deep/pieces", lambda: guest.snapshot(top / "deep", top / "deep4"))
+    result["copy deleted"] = copies(top)
+    result["fiemap"] |= {"split": {"split/file": guest.fiemap(split(top))}}
+    # In the running transaction: a reflinked copy, and a subvolume.
+    with open(top / "deep/file", "rb") as source, open(top / "deep/copy", "wb") as target:
+        guest.clone_range(source, 0, 8 << 20, target, 0)
+    guest.run("btrfs", "subvolume", "create", top / "fresh")
+    write(top / "fresh/file", chance.randbytes(1 << 20))
+    result["fiemap"] |= {"uncommitted copy": {path: guest.fiemap(top / path) for path in ("deep/file", "deep/copy", "fresh/file")}}
     guest.umount(MNT)
     finish(result, output)
 
 
-def receive(device, second, streams):
+def copies(top):
+    """Map files and delete their reflinked copies meanwhile, in the running transaction and with a commit. Return the extents."""
+    guest.run("btrfs", "subvolume", "create", top / "loose")
+    found = {}
+    for name in ("running", "committed"):
+        with open(top / "loose" / name, "wb+") as file, open(top / f"loose/{name}-copy", "wb") as copy:
+            for number in range(1000):
+                os.pwrite(file.fileno(), bytes(4 * K), number * 8 * K)
+            os.fsync(file.fileno())
+            guest.clone_range(file, 0, 0, copy, 0)
+        guest.run("btrfs", "filesystem", "sync", top)
+
+        def delete():
+            (top / f"loose/{name}-copy").unlink()
+            if name == "committed":
+                guest.run("btrfs", "filesystem", "sync", top)
+
+        found[name] = fiemap_with_breaks(top / "loose" / name, delete)
+    return found
+
+
+def split(top):
+    """Make a file whose extents alternate with extents in two parts, and whose leaves are partly shared with a snapshot; return its path."""
+    guest.run("btrfs", "subvolume", "create", top / "split")
+    path = top / "split/file"
+    with open(path, "wb+") as file:
+        def write_parts(numbers):
+            for number in numbers:
+                os.pwrite(file.fileno(), bytes(4 * K), number * 32 * K + 4 * K)
+            os.fsync(file.fileno())
+
+        for number in range(2000):
+            os.pwrite(file.fileno(), bytes(16 * K), number * 32 * K)
+        os.fsync(file.fileno())
+        write_parts(range(1, 2000, 2))
+        guest.snapshot(top / "split", top / "split1")
+        # The file gets some leaves of its own. Some of these end with the first part of an extent, whose second part is in a shared leaf.
+        write_parts(random.Random(4).sample(range(1, 2000, 2), 8))
+    guest.run("btrfs", "filesystem", "sync", top)
+    return path
+
+
+def gap(device):
+    """Send a snapshot that lacks many successive files of its parent. Print the plans."""
+    guest.mkfs(device)
+    top = guest.mount(device, MNT, "max_inline=2048,commit=1000")
+    guest.run("btrfs", "subvolume", "create", top / "files")
+    paths = [top / f"files/file{number}" for number in range(3000)]
+    for path in paths:
+        write(path, bytes(1900))
+    guest.snapshot(top / "files", top / "old")
+    for path in paths[500:2500]:
+        path.unlink()
+    guest.snapshot(top / "files", top / "new")
+    guest.umount(MNT)
+    guest.mount(device, MNT, "ro")
+    print(json.dumps(plans(top, [("new", "old", [])])))
+    guest.umount(MNT)
+
+
+def together(device, output):
+    """Send several snapshots at once, and one snapshot several times at once. Write the digests of the streams to the file `output`."""
+    def digest(snap):
+        with subprocess.Popen(["btrfs", "-q", "send", top / snap], stdout=subprocess.PIPE) as process:
+            return snap, hashlib.file_digest(process.stdout, "sha256").hexdigest()
+
+    top, found = guest.mount(device, MNT, "ro"), []
+    for snaps in (("names2", "small1"), ("data1", "data1"), ("names1", "names2", "data1", "small1", "small2", "names1", "data1", "small1"),
+                  ("small2",) * 8):
+        guest.drop_caches()
+        with ThreadPoolExecutor(len(snaps)) as pool:
+            found += pool.map(digest, snaps)
+    guest.umount(MNT)
+    finish({"digests": found}, output)
+
+
+def read_layout(device, second, output):
+    """Send and map an image of guest_images.make_layout(), with both disks and with the first alone, as far as it can be mounted."""
+    result = {}
+    for disks in ((device, second), (device,)):
+        guest.run("btrfs", "device", "scan", "--forget")
+        try:
+            guest.run("btrfs", "device", "scan", *disks)
+            top = guest.mount(device, MNT, "ro,degraded")
+        except RuntimeError:
+            continue
+        for snap, parent in (("small1", None), ("small2", None), ("small2", "small1")):
+            for options in ([], ["--proto", "2", "--compressed-data"]):
+                guest.drop_caches()
+                digest, size, _ = guest.send(top / snap, parent and top / parent, options)
+                result[f"{snap}-{parent} {options} {len(disks)}"] = [digest, size]
+        guest.drop_caches()
+        result[f"fiemap {len(disks)}"] = fiemaps(top)
+        guest.umount(MNT)
+    finish(result, output)
+
+
+def receive(device, second, streams, version=""):
     """Receive the streams of all chains of snapshots into `second`, and compare the result with the snapshots."""
     top = guest.mount(device, MNT, "ro")
     guest.mkfs(second)
     copy = guest.mount(second, "/mnt/copy")
     for snap, parent in (("names1", None), ("names2", "names1"), ("names3", "names2"),
                          ("data1", None), ("data2", "data1"), ("data3", "data1"), ("small1", None), ("small2", "small1")):
-        guest.run("btrfs", "receive", "-f", f"{streams}/{snap}-{parent}", copy)
+        guest.run("btrfs", "receive", "-f", f"{streams}/{snap}-{parent}{version}", copy)
         sent, received = describe(top / snap), describe(copy / snap)
         if sent != received:
             differ = [path for path in sent.keys() | received.keys() if sent.get(path) != received.get(path)]
@@ -284,13 +450,20 @@ def charge(device):
     guest.umount(MNT)
     charged = int(re.search(r"rbytes=(\d+)", (sender / "io.stat").read_text())[1])
     print(f"{read} bytes read, {charged} of them charged")
-    if charged < read:
-        sys.exit("some reads were charged to another cgroup")
+    if charged != read:
+        sys.exit("some reads were charged to another cgroup, or others to this one")
     by_kworkers, others = [line for line in requests if "kworker" in line], [line for line in requests if " be,0,7 " not in line]
     print(f"{len(requests)} requests, {len(by_kworkers)} of them by kworkers, {len(others)} with another priority")
     if others or not by_kworkers:
         sys.exit("\n".join(others or requests[:10]))
+    # Nothing holds the cgroup after the send.
+    sender.rmdir()
+    for _ in range(50):
+        if "nr_dying_descendants 0" in (sender.parent / "cgroup.stat").read_text():
+            return
+        time.sleep(0.1)
+    sys.exit("the cgroup of the sender is still in use")
 
 
 if __name__ == "__main__":
-    run(read, churn, receive, without_readahead, large_folios, charge)
+    run(read, churn, gap, together, read_layout, receive, without_readahead, large_folios, charge)

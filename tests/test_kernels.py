@@ -5,6 +5,7 @@ import functools
 import itertools
 import json
 import os
+import re
 import shutil
 
 import pytest
@@ -47,11 +48,17 @@ def image(nodesize):
     return disk
 
 
+def copied(disk, name):
+    """Copy a disk image; return the path of the copy."""
+    copy = WORK / name
+    output_of("cp", "--sparse=always", "--reflink=auto", disk, copy)
+    return copy
+
+
 @functools.cache
 def result(flavour, job, nodesize):
     """Run a job of guest_reading.py in a kernel on a copy of the image; return its result."""
-    disk, output = WORK / f"copy-{flavour}", WORK / f"{flavour}-{job}-{nodesize}.json"
-    output_of("cp", "--sparse=always", "--reflink=auto", image(nodesize), disk)
+    disk, output = copied(image(nodesize), f"copy-{flavour}"), WORK / f"{flavour}-{job}-{nodesize}.json"
     environment = []
     if (flavour, job) == ("um-upstream", "read"):
         shutil.rmtree(streams(nodesize), ignore_errors=True)
@@ -71,8 +78,13 @@ def streams(nodesize):
 @pytest.mark.parametrize("nodesize", NODESIZES)
 def test_streams_are_equal(nodesize, flavour):
     expected = result("um-upstream", "read", nodesize)["sends"]
-    assert len(expected) == 27 and all(size > 1000 for _, size in expected.values())
+    assert len(expected) == 31 and all(size > 1000 for _, size in expected.values())
     assert result(flavour, "read", nodesize)["sends"] == expected
+    # Bytes read by sends without data.
+    most = [size * 1.02 for size in result("um-upstream", "read", nodesize)["read without data"]]
+    assert all(size <= limit for size, limit in zip(result(flavour, "read", nodesize)["read without data"], most, strict=True))
+    # Bytes read by a send of parts of files, of which the readahead of the page cache could read more.
+    assert result(flavour, "read", nodesize)["read of parts"] <= result("um-upstream", "read", nodesize)["read of parts"] * 1.1
 
 
 @pytest.mark.parametrize("flavour", OURS)
@@ -94,6 +106,9 @@ def test_fiemaps_are_equal(nodesize, flavour):
     # The first half of this file has new and old extents of this subvolume only, the second half has extents below shared nodes.
     shared = [bool(flags & FIEMAP_EXTENT_SHARED) for _, _, _, flags in expected["deep/file"]]
     assert shared == [False] * 8000 + [True] * 8000
+    ranges = result("um-upstream", "read", nodesize)["ranges"]
+    assert sum(len(found) - 2 for of_file in ranges.values() for found in of_file) > 500
+    assert result(flavour, "read", nodesize)["ranges"] == ranges
     copied = expected["copied/file"]
     assert len(copied) == 150 and all(flags & FIEMAP_EXTENT_SHARED for *_, flags in copied)
     assert result(flavour, "read", nodesize)["fiemap"] == expected
@@ -112,21 +127,73 @@ def test_fiemaps_are_equal_while_snapshots_come_and_go(nodesize, flavour):
     # The snapshot is made after 256 extents. Upstream reports extent 258 as before the snapshot: do not compare with upstream.
     shared = [bool(flags & FIEMAP_EXTENT_SHARED) for *_, flags in found["changed in between"]]
     assert shared == [False] * 256 + [True] * 104
+    # The copy is deleted after 256 extents.
+    for extents in found["copy deleted"].values():
+        assert [bool(flags & FIEMAP_EXTENT_SHARED) for *_, flags in extents] == [True] * 256 + [False] * 744
 
 
+def test_streams_are_equal_if_sent_together():
+    output = WORK / "together.json"
+    vm("um-rust", READING, "together", "/dev/ubdb", output, disks=[image(16384)])
+    found = json.loads(output.read_text())["digests"]
+    assert len(found) == 20
+    assert found == [[snap, result("um-upstream", "read", 16384)["sends"][f"{snap}-None"][0]] for snap, _ in found]
+
+
+def test_commits_do_not_wait_for_a_receiver():
+    disk = copied(image(16384), "copy-commits")
+    found = json.loads(vm("um-rust", LIMITS, "commits", "/dev/ubdb", disks=[disk]))
+    print(found)
+    disk.unlink()
+    assert len(found) == 3 and max(found.values()) < 1
+
+
+def test_a_balance_does_not_change_the_rest_of_a_stream():
+    disk = copied(image(16384), "copy-relocation")
+    found = json.loads(vm("um-rust", LIMITS, "relocation", "/dev/ubdb", disks=[disk]))
+    print(found)
+    disk.unlink()
+    assert len(found) == 2
+    for sent in found:
+        assert sent["status"] == 0 and sent["sha256"][0] == sent["sha256"][1]
+        # File data was read ahead before the balance, which moved it.
+        assert sent["ahead"]["data"] > 1024 and re.search(r"had to relocate [1-9]", sent["balance"])
+
+
+@pytest.mark.parametrize("layout", ["raid0", "raid1", "quota", "squota"])
+def test_results_are_equal_on_two_disks_and_with_quotas(layout):
+    disks = [blank("layout", 1 << 30), blank("layout-second", 1 << 30)]
+    vm("um-upstream", IMAGES, "make_layout", "/dev/ubdb", "/dev/ubdc", layout, disks=disks)
+    # The mount of one disk of RAID0 fails.
+    found, options = {}, ["--expect", "BTRFS error"] if layout == "raid0" else []
+    for flavour in ("um-upstream", *OURS):
+        output = WORK / "layout.json"
+        vm(flavour, READING, "read_layout", "/dev/ubdb", "/dev/ubdc", output, disks=disks, options=options)
+        found[flavour] = json.loads(output.read_text())
+        found[flavour].pop("verify", None)
+    # Only RAID1 can be read from two disks and from one.
+    assert len(found["um-upstream"]) == (14 if layout == "raid1" else 7)
+    assert all(found[flavour] == found["um-upstream"] for flavour in OURS)
+    for disk in disks:
+        disk.unlink()
+
+
+@pytest.mark.parametrize("version", ["", "-v2"])
 @pytest.mark.parametrize("nodesize", NODESIZES)
-def test_receiving_gives_what_was_sent(nodesize):
+def test_receiving_gives_what_was_sent(nodesize, version):
     result("um-upstream", "read", nodesize)
     disks = [image(nodesize), blank("received")]
-    said = vm("um-rust", READING, "receive", "/dev/ubdb", "/dev/ubdc", streams(nodesize), disks=disks)
+    said = vm("um-rust", READING, "receive", "/dev/ubdb", "/dev/ubdc", streams(nodesize), version, disks=disks)
     assert said.count("paths equal") == 8
     os.unlink(disks[1])
 
 
-def test_streams_are_equal_in_a_small_guest():
-    output = WORK / "small.json"
-    vm("um-rust", READING, "read", "/dev/ubdb", output, disks=[image(16384)], mem="256M")
-    assert json.loads(output.read_text())["sends"] == result("um-upstream", "read", 16384)["sends"]
+@pytest.mark.parametrize("mem, rotational", [("256M", 0), ("256M", 1), ("4G", 1)])
+def test_results_do_not_depend_on_memory_and_seeks(mem, rotational):
+    output = WORK / "other-guest.json"
+    vm("um-rust", READING, "read", "/dev/ubdb", output, rotational, disks=[image(16384)], mem=mem)
+    found, expected = json.loads(output.read_text()), result("um-upstream", "read", 16384)
+    assert [found[what] for what in ("sends", "fiemap", "cached")] == [expected[what] for what in ("sends", "fiemap", "cached")]
 
 
 @pytest.mark.parametrize("flavour", ["um-upstream", "um-rust"])
@@ -152,6 +219,9 @@ def test_readahead_can_be_switched():
             assert used + wasted <= submitted <= planned
             assert planned == 0 if settings.get(f"{kind}_enable") == "0" else used > least, settings
         assert counted["share_cache_hits"] == counted["share_cache_misses"] == 0
+        if "left" in send:
+            # The killed send drops its pages, but for those in the batches of other processors.
+            assert send["left"] < 1 << 20, settings
         if "ahead" in send:
             # Readahead of a stalled send. The last range may exceed the bound.
             data, tree = send["ahead"]["data"], send["ahead"]["tree"]
@@ -164,6 +234,9 @@ def test_readahead_can_be_switched():
 def test_readahead_is_counted():
     found = json.loads(vm("um-rust", LIMITS, "count", "/dev/ubdb", disks=[image(16384)]))
     print(found)
+    # An eviction makes the window smaller.
+    assert found["ahead"][0] > 3 << 20 and found["ahead"][1] < found["ahead"][0] * 0.6
+    found = found["counted"]
     slow, fiemap, killed = (found[what] for what in ("slow", "fiemap", "killed"))
     for kind in ("tree", "data"):
         assert all(counted[f"{kind}_used_kb"] + counted[f"{kind}_wasted_kb"] <= counted[f"{kind}_submitted_kb"] for counted in found.values())
@@ -176,9 +249,22 @@ def test_readahead_is_counted():
     assert fiemap["share_cache_hits"] > 16_000 and fiemap["share_cache_misses"] > 0
 
 
+def test_special_extents_are_read_once():
+    disk = blank("corners", 1 << 30)
+    found = json.loads(vm("um-rust", LIMITS, "corners", "/dev/ubdb", disks=[disk]))
+    print(found)
+    disk.unlink()
+    # 60 extents of 16 KiB, and 60 of 4 KiB.
+    for name, kib in (("whole", 960), ("tails", 240)):
+        assert found[name]["data_wasted_kb"] == 0 and kib * 0.7 < found[name]["data_used_kb"] <= kib * 1.1
+    # The send clones the 60 parts of 64 KiB. Their readahead would be wasted, so credit limits it.
+    assert 128 < found["parts"]["data_planned_kb"] < 1024
+
+
 def test_a_send_can_end_at_any_moment():
     said = vm("um-rust", FAULTS, "end", "/dev/ubdb", disks=[image(16384)])
-    assert said.startswith("end: ")
+    print(said)
+    assert int(re.search(r"^(\d+) of 52 streams were cut", said)[1]) > 20
 
 
 def test_verify_compared_much_and_saw_no_difference():
@@ -186,8 +272,8 @@ def test_verify_compared_much_and_saw_no_difference():
     for job in ("read", "churn"):
         for nodesize in NODESIZES:
             for what, numbers in result("um-verify", job, nodesize)["verify"].items():
-                for kind, number in numbers.items():
-                    counts[what, kind] = counts.get((what, kind), 0) + number
+                for kind in numbers.keys() & {"compared", "different", "skipped"}:
+                    counts[what, kind] = counts.get((what, kind), 0) + numbers[kind]
     print(counts)
     for (what, kind), number in counts.items():
         if kind == "compared":
@@ -200,18 +286,48 @@ def test_verify_compared_much_and_saw_no_difference():
     assert sum(number for (_, kind), number in counts.items() if kind == "compared") > 300_000
 
 
+# Extents that a send reads without a plan. The readahead of the page cache reads the rest of a run of extents (data1). Extents that are
+# older than the last change of the parent may be cloned from it (names1 and data1 with younger parents), and so may repeated data.
+UNPLANNED = {"data1-None": 156, "names1-names3": 406, "data1-data3": 215, "small2-small1": 20}
+
+
+@pytest.mark.parametrize("nodesize", NODESIZES)
+def test_a_send_reads_what_was_planned(nodesize):
+    plans = result("um-verify", "read", nodesize)["plans"]
+    print(plans)
+    assert len(plans) == 14 and all(plan["plan_leaves"]["planned"] >= 4 for plan in plans.values())
+    assert sum(plan["plan_data"]["planned"] for plan in plans.values()) > 8000
+    for send, plan in plans.items():
+        leaves, data = plan["plan_leaves"], plan["plan_data"]
+        assert leaves["planned"] == leaves["used"], send
+        # A comparison of trees also reads a shared leaf if the changed leaves before it end with different keys. These are in no parent,
+        # so the leaf is not planned. Such leaves were at most 3.3% of the planned ones, with nodes of 4 KiB.
+        assert leaves["missed"] <= (0 if send.endswith("-None") else leaves["used"] / 15), send
+        # The numbers differ slightly from image to image.
+        assert data["planned"] == data["used"] and abs(data["missed"] - UNPLANNED.get(send, 0)) <= 5, send
+
+
+def test_files_that_only_the_parent_has_are_read_ahead():
+    disk = blank("gap", 1 << 30)
+    [plan] = json.loads(vm("um-verify", READING, "gap", "/dev/ubdb", disks=[disk]).splitlines()[0]).values()
+    print(plan)
+    disk.unlink()
+    leaves = plan["plan_leaves"]
+    assert leaves["planned"] == leaves["used"] > 200 and leaves["missed"] <= leaves["used"] / 15
+
+
 @functools.cache
 def image_to_break():
     """Make the filesystem that guest_broken.py breaks, with upstream's kernel; return its path."""
     disk = blank("image-broken", 160 << 20)
-    vm("um-upstream", BROKEN, "make", "/dev/ubdb", disks=[disk])
+    # The same trees each time, so that a number stands for the same damage.
+    assert vm("um-upstream", BROKEN, "make", "/dev/ubdb", disks=[disk]) == "706253425024d25b\n"
     return disk
 
 
 def broken(flavour, numbers):
     """Run all jobs on broken images in a kernel; return {number of the image: (damage, results, warnings of the kernel)}."""
-    disk, output = WORK / "copy-broken", WORK / f"{flavour}-broken.json"
-    output_of("cp", "--sparse=always", "--reflink=auto", image_to_break(), disk)
+    disk, output = copied(image_to_break(), "copy-broken"), WORK / f"{flavour}-broken.json"
     output.unlink(missing_ok=True)
     # Expect warnings: the output file lists them for each image.
     vm(flavour, BROKEN, "run", "/dev/ubdb", numbers.start, numbers.stop, output, disks=[disk],

@@ -135,7 +135,7 @@ def test_identity(name):
         assert {name: sent for name, sent in reference["sends"].items() if "v2" not in name}.items() <= want["sends"].items()
         assert reference["fiemap"] == want["fiemap"]
         want = reference
-    assert found["sends"] == want["sends"] and len(want["sends"]) == 27
+    assert found["sends"] == want["sends"] and len(want["sends"]) == 31
     extents = sum(map(len, want["fiemap"].values()))
     note(name, identity=f"{len(want['sends'])} sends, {extents} extents", **{"read, s": seconds})
 

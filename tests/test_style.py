@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Formal rules: formatting, lints, licences, place of unsafe code, length of functions, patches that apply."""
 
+import os
 import re
 
 import pytest
@@ -33,6 +34,15 @@ def test_series_is_what_git_am_takes(tree, tmp_path):
     output_of(*git, "am", "-q", *mailed())
     for path in paths:
         output_of("diff", "-r", tmp_path / path, tree / path)
+
+
+def test_mutants_apply(tree):
+    """Each mutant of `make mutants` names its test and fits the patched tree."""
+    mutants = sorted((SRC / "tests/mutants").glob("*.patch"))
+    assert len(mutants) >= 40
+    for mutant in mutants:
+        assert re.match(r"Killed-by: tests/test_\w+\.py", mutant.read_text()), mutant
+        output_of("git", "apply", "--check", mutant, cwd=tree, env={**os.environ, "GIT_CEILING_DIRECTORIES": str(BUILD)})
 
 
 def test_rustfmt(tree):
