@@ -6,12 +6,12 @@
 export BUILD CACHE KDIR SIGN_CERT SIGN_KEY TOOLCHAIN
 
 ENV := scripts/env
-PYTEST := python3 -m pytest -v --durations=10 -p no:cacheprovider
+PYTEST := python3 -m pytest -v --durations=10 --timeout=900 -p no:cacheprovider
 # Run two tests at a time: most guests use one processor.
 BOTH := -n 2 --dist
 UM := um-upstream um-c um-rust um-verify
 
-.PHONY: help demo module deb dkms-deb bench check check-debug check-stock matrix kernels kunit style apply series shell clean
+.PHONY: help demo module deb dkms-deb bench smoke check check-debug check-stock matrix mutants kernels kunit style apply series shell clean
 .DEFAULT_GOAL := help
 
 help:			## Show this list
@@ -32,14 +32,19 @@ deb:			## Make a Debian package of that module
 dkms-deb:		## Make a Debian package that has DKMS build the module for each supported kernel on a host
 	@$(ENV) scripts/package dkms
 
-bench:			## Run all benchmarks on three modelled disks (FULL=1: with the large sizes of the seeds, for hours)
+bench:			## Run all benchmarks in memory and on three modelled disks (FULL=1: with the large sizes of the seeds, for hours)
 	@$(ENV) scripts/build um-upstream um-c um-rust um-c-debug um-rust-debug
 	@$(ENV) scripts/bench/run $(if $(filter-out 0,$(FULL)),--full)
 
 check:			## Run the tests
-	@$(ENV) scripts/build $(UM) um-debug x86_64-module
+	@$(ENV) scripts/build $(UM) um-c-debug um-rust-debug um-debug x86_64-module
 	@$(ENV) scripts/vm --probe-kvm x86_64-module
 	@$(ENV) $(PYTEST) $(BOTH) loadfile -m 'not long' tests
+
+smoke:			## Run the fastest tests: style, KUnit on UML, streams and extents of one node size
+	@$(ENV) scripts/build um-upstream um-rust
+	@$(ENV) $(PYTEST) $(BOTH) loadfile tests/test_style.py tests/test_kunit.py tests/test_kernels.py \
+		-k 'test_style or (test_kunit and um) or (test_kernels and 16384-um-rust)'
 
 check-debug:		## Run the debug tests: KASAN, kmemleak, lockdep, injected faults
 	@$(ENV) scripts/build $(UM) um-debug um-debug-verify x86_64-debug
@@ -57,6 +62,9 @@ matrix:			## Run KUnit, sends and fiemaps with other architectures, compilers an
 	-@$(ENV) $(PYTEST) tests/test_matrix.py
 	-@SUITE=sid $(ENV) $(PYTEST) tests/test_matrix.py
 	@$(ENV) tests/test_matrix.py
+
+mutants:		## Put one bug after the other into the kernel part, or those in NAMES=, and check that a test fails
+	@$(ENV) scripts/mutants $(NAMES)
 
 kernels:		## Build the UML kernels: upstream, C, Rust, and Rust compared with C at run time
 	@$(ENV) scripts/build $(UM)

@@ -18,7 +18,12 @@ CACHE = Path(os.environ.get("CACHE", BUILD / "cache"))
 CONFIGS = SRC / "scripts/configs"
 # Kernel messages that report a bug or a damaged filesystem.
 SPLAT = re.compile(r"WARNING:|BUG:|kernel BUG|Oops|Call Trace|general protection|possible recursive|rust_kernel: panicked"
-                   r"|Kernel panic|BTRFS (critical|error)")
+                   r"|Kernel panic|BTRFS (critical|error)|blocked for more than|soft lockup|detected stall")
+
+
+# Modelled disks: arguments of nbdkit.
+MODELS = {"ssd": ("--threads", "64", "--filter", "delay", "file", "rdelay=100us"),
+          "spindle": ("--threads", "32", "python", SRC / "scripts/bench/spindle.py")}
 
 
 class Error(Exception):
@@ -54,6 +59,11 @@ def kunit(tree, arch, objects, fragments, *options):
     configs = [*(CONFIGS / name for name in fragments), SRC / "fs/btrfs/rust/.kunitconfig"]
     return [tree / "tools/testing/kunit/kunit.py", "run", f"--arch={arch}", f"--build_dir={objects}",
             *(f"--kunitconfig={config}" for config in configs), "--make_options=LLVM=1", f"--jobs={os.cpu_count() + 1}", *options]
+
+
+def modelled_disk(model, image):
+    """Return the nbdkit command, without the address, that serves `image` read-only with the speed of a disk of MODELS."""
+    return ["nbdkit", "--readonly", *MODELS[model], f"file={image}"]
 
 
 def kvm_works():

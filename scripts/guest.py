@@ -31,6 +31,9 @@ FIEMAP = struct.Struct("=QQLLLL")
 # struct fiemap_extent: logical, physical, length, flags.
 EXTENT = struct.Struct("=QQQ16xL12x")
 
+# Names of the counters of waits in /proc/PID/sched, and ours.
+WAITS = {"iowait_count": "waits", "iowait_sum": "wait_ms"}
+
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -166,11 +169,24 @@ def sysfs(device, name):
     return Path(f"/sys/class/block/{Path(device).name}/{name}").read_text()
 
 
+def set_rotational(device, rotational):
+    """Set whether a block device reports slow seeks to a filesystem that is mounted later: 0 or 1."""
+    Path(f"/sys/class/block/{Path(device).name}/queue/rotational").write_text(str(rotational))
+
+
 def counters(device):
-    """Return the counters that explain the time of a job: requests and bytes read of a disk, and those of btrfs_counters if present."""
+    """Return the counters that explain the time of a job.
+
+    They are the requests and bytes read of a disk. If the kernel has them, they include the waits of this process for a disk, their time in
+    milliseconds, the counters of btrfs_counters, and those of the only mounted btrfs in sysfs.
+    """
     fields = sysfs(device, "stat").split()
     numbers = {"requests": int(fields[0]), "bytes_read": int(fields[2]) * 512}
-    file = Path("/sys/kernel/debug/btrfs_counters")
-    if file.exists():
-        numbers |= {name: int(number) for name, number in map(str.split, file.read_text().splitlines())}
+    for line in Path("/proc/self/sched").read_text().splitlines():
+        name, _, value = map(str.strip, line.partition(":"))
+        if name in WAITS:
+            numbers[WAITS[name]] = round(float(value))
+    for file in (Path("/sys/kernel/debug/btrfs_counters"), *Path("/sys/fs/btrfs").glob("*-*/readahead/stats")):
+        if file.exists():
+            numbers |= {name: int(number) for name, number in map(str.split, file.read_text().splitlines())}
     return numbers

@@ -28,7 +28,7 @@ def make(device, files):
 WORKLOAD = Workload(
     unit="files", small=(2_000, 8_000), full=(200_000, 500_000), make=make,
     jobs={"full send": lambda top: timed_send(top / "snap1"),
-          "incremental send of it": lambda top: timed_send(top / "snap2", top / "snap1")},
+          "incremental send of new files": lambda top: timed_send(top / "snap2", top / "snap1")},
     ablation=(("full send", "rust_reada", ("none", "forward", "always")),),
     ablated_with="btrfs.readahead_tree_enable=0 btrfs.readahead_data_enable=0")
 

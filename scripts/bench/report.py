@@ -10,20 +10,24 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import page
 from common import Error, finish
 
 # Minimum number of rounds for a 95% interval of the median: of five rounds, all lie on one side of the median in 6% of all cases.
 ENOUGH = 6
+# Minimum number of sizes for a plot of time against size.
+ENOUGH_SIZES = 4
 
 KERNELS = ("upstream", "C", "Rust")
-AGAIN = "upstream again"
+# A kernel that is measured twice in each round has this at the end of its second name.
+AGAIN = " again"
 REQUESTS = f"requests {', '.join(KERNELS)}"
 # Columns that the terminal has no room for.
 REPORT_ONLY = ("rounds", REQUESTS, "MB read")
 # Effect of the fixes and speedups in C, of Rust beyond them, and of both; noise.
 RATIOS = (("upstream", "C"), ("C", "Rust"), ("upstream", "Rust"), ("upstream", "upstream"))
 
-DEVICES = {"ram": "no disk, in memory", "latency": "10 ms a read", "spindle": "7200 rpm, modelled"}
+DEVICES = {"ram": "no disk, in memory", "ssd": "SSD, 0.25 ms a read", "latency": "10 ms a read", "spindle": "7200 rpm, modelled"}
 
 # Change and claim of each seed: number, job, module parameter, its values before and after, figure of the seed, remark.
 SEEDS = (
@@ -40,6 +44,17 @@ def seconds(series, job, state, kernel):
     """Return the times of a kernel in seconds, in the order of the rounds."""
     return [sample["jobs"][job][state]["seconds"] for sample in sorted(series["samples"], key=lambda sample: sample["round"])
             if sample["kernel"] == kernel and state in sample["jobs"][job]]
+
+
+def pooled(series, job, state, kernel):
+    """As seconds(). For a kernel that is measured twice in each round, return the mean of the two times of each round."""
+    first, again = (seconds(series, job, state, name) for name in (kernel, kernel + AGAIN))
+    return [(a + b) / 2 for a, b in zip(first, again)] if again else first
+
+
+def noise(series, job, state, kernel):
+    """Return ratio() of two boots of the same kernel, which is measured twice in each round."""
+    return ratio(*(seconds(series, job, state, name) for name in (kernel, kernel + AGAIN)))
 
 
 def ratio(first, second):
@@ -95,7 +110,7 @@ def comparison(document):
     rows = []
     for series in complete(document, "comparison"):
         for job, state in jobs_of(series):
-            times = {kernel: seconds(series, job, state, kernel) for kernel in series["kernels"]}
+            times = {kernel: pooled(series, job, state, kernel) for kernel in KERNELS}
             same = identical(series, job)
             requests, megabytes = "", ""
             if state == "cold":
@@ -103,16 +118,16 @@ def comparison(document):
                 megabytes = f"{count(series, job, 'Rust', 'bytes_read') / 1e6:.1f}"
             rows.append([job, f"{series['size']:,} {series['unit']}", series["device"], state, str(len(times["C"])),
                          *(f"{statistics.median(times[kernel]):.3f} s" for kernel in KERNELS),
-                         *(with_interval(ratio(times[first], times[AGAIN if first == second else second])) if same else "WRONG"
-                           for first, second in RATIOS),
+                         *(with_interval(ratio(times[first], times[second]) if first != second else noise(series, job, state, first))
+                           if same else "WRONG" for first, second in RATIOS),
                          requests, megabytes, "yes" if same else "NO"])
     return header, rows
 
 
 def counts(document):
-    """Return the table of counts, which do not depend on the machine: header and rows."""
-    header = ["job", "size", "kernel", "blocks read ahead", "of them used", "most unused at a time", "extent tree searches",
-              "utimes commands", "stream", "same result"]
+    """Return the table of counts, which depend little on the machine: header and rows."""
+    header = ["job", "size", "kernel", "requests", "bytes read", "waits for the disk", "ms of them", "blocks read ahead", "of them used",
+              "most unused at a time", "extent tree searches", "utimes commands", "stream", "same result"]
     rows = []
     for series in complete(document, "counts"):
         for job in series["samples"][0]["jobs"]:
@@ -121,7 +136,8 @@ def counts(document):
                 result = next(sample["jobs"][job]["cold"]["result"] for sample in series["samples"] if sample["kernel"] == kernel)
                 rows.append([job, f"{series['size']:,} {series['unit']}", kernel,
                              *(f"{count(series, job, kernel, name):,.0f}" for name in
-                               ("readahead_blocks", "readahead_used", "readahead_unused_max", "extent_tree_searches")),
+                               ("requests", "bytes_read", "waits", "wait_ms", "readahead_blocks", "readahead_used",
+                                "readahead_unused_max", "extent_tree_searches")),
                              f"{result['utimes']:,}" if "utimes" in result else "",
                              f"{result['stream_bytes']:,} bytes" if "stream_bytes" in result else "", "yes" if same else "NO"])
     return header, rows
@@ -130,7 +146,7 @@ def counts(document):
 def seeds(document):
     """Return the table of the changes of the seeds, measured on today's kernel: header and rows."""
     header = ["seed", "change", "seed's figure", "device", "size", "cache", "rounds", "before", "after", "change of time", "before / after",
-              "remark"]
+              "noise", "remark"]
     rows = []
     for seed, job, parameter, before, after, figure, remark in SEEDS:
         kernels = [f"{parameter}={value}" for value in (before, after)]
@@ -138,22 +154,23 @@ def seeds(document):
             if job not in series["samples"][0]["jobs"] or not set(kernels) <= set(series["kernels"]):
                 continue
             for _, state in jobs_of(series):
-                first, second = (seconds(series, job, state, kernel) for kernel in kernels)
+                first, second = (pooled(series, job, state, kernel) for kernel in kernels)
                 numbers = ratio(first, second)
                 # The stream without the utimes cache differs from the stream with it: compare only samples with the same setting.
-                same = (all(identical(series, job, [kernel]) for kernel in kernels) if parameter == "rust_utimes_cache"
+                same = (all(identical(series, job, [kernel, kernel + AGAIN]) for kernel in kernels) if parameter == "rust_utimes_cache"
                         else identical(series, job))
                 rows.append([seed, f"{parameter}: {before} to {after}", figure, series["device"],
                              f"{series['size']:,} {series['unit']}", state, str(len(first)), f"{statistics.median(first):.3f} s",
                              f"{statistics.median(second):.3f} s", f"{100 / numbers[0] - 100:+.1f}%" if same else "",
-                             with_interval(numbers) if same else "WRONG", remark])
+                             with_interval(numbers) if same else "WRONG",
+                             with_interval(noise(series, job, state, series["kernels"][0])), remark])
     return header, rows
 
 
 def windows(series):
     """Return the bound of the readahead window in MiB for each kernel of a series: [(window, kernel)]."""
     found = [kernel.partition("readahead_window_kb=")[2] for kernel in series["kernels"]]
-    return [(int(window) / 2**10, kernel) for window, kernel in zip(found, series["kernels"]) if window]
+    return [(int(window) / 2**10, kernel) for window, kernel in zip(found, series["kernels"]) if window.isdecimal()]
 
 
 def sweep(document):
@@ -164,7 +181,7 @@ def sweep(document):
         for window, kernel in windows(series):
             for job in series["samples"][0]["jobs"]:
                 rows.append([job, f"{series['size']:,} {series['unit']}", series["device"], f"{window:g} MiB",
-                             f"{statistics.median(seconds(series, job, 'cold', kernel)):.3f} s" if identical(series, job) else "WRONG",
+                             f"{statistics.median(pooled(series, job, 'cold', kernel)):.3f} s" if identical(series, job) else "WRONG",
                              *(f"{count(series, job, kernel, name):,.0f}" for name in
                                ("readahead_blocks", "readahead_unused_max", "requests"))])
     return header, rows
@@ -178,71 +195,92 @@ def markdown(header, rows):
 
 @contextlib.contextmanager
 def plot(path, figsize, rows=1, columns=1, **options):
-    """Yield the axes of a figure, and write the figure to `path` at the end of the block."""
+    """Yield the axes of a figure, and write the figure to the SVG file `path` at the end of the block."""
     # Imported late: --help must work on hosts without matplotlib.
+    import matplotlib
     from matplotlib.figure import Figure
     figure = Figure(figsize, layout="constrained")
-    yield figure.subplots(rows, columns, **options)
-    figure.savefig(path, dpi=110)
+    yield figure.subplots(rows, columns, squeeze=False, **options)
+    # Text as text, and no random names, so that the same samples give the same file.
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": path.name}):
+        figure.savefig(path, metadata={"Date": None})
+
+
+def show_ratios(axes):
+    """Give a plot of ratios its log axis."""
+    from matplotlib.ticker import NullFormatter
+    axes.axvline(1, lw=0.8, color="k")
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    ticks = (1, 2, 5, 10, 20, 50, 100, 200) if high > 6 else (0.5, 0.7, 1, 1.4, 2, 3, 4, 5)
+    ticks = [tick for tick in ticks if low <= tick <= high]
+    axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.invert_yaxis()
+    axes.grid(axis="x", lw=0.3)
 
 
 def plot_rounds(document, path):
     """Plot the ratios of all rounds as dots, with medians and intervals: upstream / Rust, upstream / C and upstream / upstream."""
-    entries = [(series, job, state) for series in complete(document, "comparison") for job, state in jobs_of(series)
-               if identical(series, job)]
-    with plot(path, (9, 1.2 + 0.42 * len(entries))) as axes:
-        for row, (series, job, state) in enumerate(entries):
-            upstream = seconds(series, job, state, "upstream")
-            for kernel, shift, colour in ((AGAIN, 0.25, "0.6"), ("C", 0, "C1"), ("Rust", -0.25, "C0")):
-                other = seconds(series, job, state, kernel)
-                median, low, high = ratio(upstream, other)
-                axes.plot([a / b for a, b in zip(upstream, other)], [row + shift] * len(other), "o", ms=4, alpha=0.6, mec="none",
-                          color=colour)
-                axes.plot([low, high], [row + shift] * 2, "-", lw=1.5, color=colour)
-                axes.plot([median], [row + shift], "|", ms=10, mew=2, color=colour)
-        axes.axvline(1, lw=0.8, color="k")
-        axes.set_yticks(range(len(entries)), [f"{job}, {series['size']:,} {series['unit']}, {series['device']}, {state}"
-                                              for series, job, state in entries])
-        axes.margins(y=0.5 / max(1, len(entries)))
-        axes.invert_yaxis()
-        axes.set_xlabel("upstream / Rust (blue), upstream / C (orange) and upstream / upstream (grey), by round")
+    devices = {}
+    for series in complete(document, "comparison"):
+        devices.setdefault(series["device"], []).extend((series, job, state) for job, state in jobs_of(series) if identical(series, job))
+    devices = {device: entries for device, entries in devices.items() if entries}
+    heights = [2 + len(entries) for entries in devices.values()]
+    with plot(path, (9, 0.42 * sum(heights)), rows=len(devices), height_ratios=heights) as panels:
+        for axes, (device, entries) in zip(panels[:, 0], devices.items()):
+            for row, (series, job, state) in enumerate(entries):
+                for kernel, shift, colour in ((KERNELS[0], 0.25, "0.6"), ("C", 0, "C1"), ("Rust", -0.25, "C0")):
+                    times = [seconds(series, job, state, name) for name in (kernel, kernel + AGAIN)]
+                    upstream, other = times if kernel == KERNELS[0] else (pooled(series, job, state, KERNELS[0]), times[0])
+                    median, low, high = ratio(upstream, other)
+                    axes.plot([a / b for a, b in zip(upstream, other)], [row + shift] * len(other), "o", ms=4, alpha=0.6, mec="none",
+                              color=colour)
+                    axes.plot([low, high], [row + shift] * 2, "-", lw=1.5, color=colour)
+                    axes.plot([median], [row + shift], "|", ms=10, mew=2, color=colour)
+            axes.set_title(DEVICES.get(device, device))
+            axes.set_yticks(range(len(entries)), [f"{job}, {series['size']:,} {series['unit']}, {state}" for series, job, state in entries])
+            axes.margins(y=0.5 / len(entries))
+            show_ratios(axes)
+        panels[0, 0].figure.supxlabel("upstream / Rust (blue), upstream / C (orange) and upstream / upstream (grey), by round")
 
 
 def plot_overview(document, path):
-    """Plot the speedup of each job with nothing cached, at its largest size, on a log axis.
+    """Plot the speedup of each job with nothing cached, at its largest size, with one panel for each device.
 
-    Each device has its own colour. A dot is upstream / Rust, and a ring is upstream / C.
+    A dot is upstream / Rust, a ring is upstream / C, and a grey line is upstream / upstream.
     """
     largest = {}
     for series in sorted(complete(document, "comparison"), key=lambda series: series["size"]):
         for job, state in jobs_of(series):
             if state == "cold" and identical(series, job):
-                upstream, *others = (seconds(series, job, state, kernel) for kernel in KERNELS)
-                largest[job, series["device"]] = [ratio(upstream, other) for other in others]
-    jobs, devices = ([*dict.fromkeys(key[number] for key in largest)] for number in (0, 1))
-    with plot(path, (8, 1 + 0.3 * len(jobs))) as axes:
-        for number, device in enumerate(devices):
+                upstream, *others = (pooled(series, job, state, kernel) for kernel in KERNELS)
+                largest[job, series["device"]] = [noise(series, job, state, KERNELS[0]), *(ratio(upstream, other) for other in others)]
+    jobs = [*dict.fromkeys(job for series in complete(document, "comparison") for job, _ in jobs_of(series)
+                           if (job, series["device"]) in largest)]
+    devices = [*dict.fromkeys(device for _, device in largest)]
+    with plot(path, (3 + 2.6 * len(devices), 1.2 + 0.3 * len(jobs)), columns=len(devices), sharey=True, sharex=True) as panels:
+        for axes, device in zip(panels[0], devices):
             rows = [row for row, job in enumerate(jobs) if (job, device) in largest]
-            for kernel, filled in enumerate(("none", "full")):
-                medians, lows, highs = zip(*(largest[jobs[row], device][kernel] for row in rows))
+            for number, (name, marker, style, colour) in enumerate((("upstream again", "|", "full", "0.6"), ("C", "o", "none", "C1"),
+                                                                    ("Rust", "o", "full", "C0"))):
+                medians, lows, highs = zip(*(largest[jobs[row], device][number] for row in rows))
                 errors = [[middle - low for middle, low in zip(medians, lows)], [high - middle for middle, high in zip(medians, highs)]]
-                axes.errorbar(medians, rows, xerr=errors, fmt="o", ms=6, fillstyle=filled, color=f"C{number}",
-                              label=f"{DEVICES.get(device, device)}: {KERNELS[1 + kernel]}")
-        axes.axvline(1, lw=0.8, color="k")
-        axes.set_xscale("log")
-        ticks = [1, 2, 5, 10, 20, 50, 100]
-        axes.set_xticks(ticks, [f"{tick}x" for tick in ticks])
-        axes.minorticks_off()
-        axes.set_yticks(range(len(jobs)), jobs)
-        axes.invert_yaxis()
-        axes.grid(axis="x", lw=0.3)
-        axes.set_xlabel("time of upstream's kernel / time of the kernel")
-        axes.legend(loc="lower right")
+                axes.errorbar(medians, rows, xerr=errors, fmt=marker, ms=6, fillstyle=style, color=colour, label=name)
+            axes.set_title(DEVICES.get(device, device))
+            axes.set_yticks(range(len(jobs)), jobs)
+        show_ratios(panels[0, 0])
+        for axes in panels[0, 1:]:
+            axes.axvline(1, lw=0.8, color="k")
+            axes.grid(axis="x", lw=0.3)
+        panels[0, 0].figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower right", ncols=3)
+        panels[0, 0].figure.supxlabel("time of upstream's kernel / time of the kernel")
 
 
 def plot_sweep(document, path):
     """Plot time and memory against the readahead window."""
-    with plot(path, (7, 6), rows=2, sharex=True) as (above, below):
+    with plot(path, (7, 6), rows=2, sharex=True) as panels:
+        above, below = panels[:, 0]
         for series in complete(document, "ablation"):
             points = windows(series)
             for job in series["samples"][0]["jobs"] if points else ():
@@ -256,7 +294,7 @@ def plot_sweep(document, path):
                 memory = [count(series, job, kernel, "readahead_unused_max") / 64 for _, kernel in points]
                 below.plot(sizes, memory, "o-", ms=3, color=line.get_color())
         above.set_xscale("log", base=2)
-        above.set_ylim(bottom=0)
+        above.set_yscale("log")
         above.set_ylabel("cold full send, s")
         above.legend()
         below.set_yscale("log", base=2)
@@ -265,23 +303,24 @@ def plot_sweep(document, path):
 
 
 def plot_sizes(document, path):
-    """Plot time against size, for jobs with several sizes. Return whether there are any."""
+    """Plot time against size, for jobs with enough sizes. Return whether there are any."""
     lines = {}
     for series in complete(document, "comparison"):
         for job, state in jobs_of(series):
             for kernel in KERNELS:
                 lines.setdefault((job, series["unit"], series["device"], state), {}).setdefault(kernel, []).append(
-                    (series["size"], statistics.median(seconds(series, job, state, kernel))))
-    lines = {key: kernels for key, kernels in lines.items() if len(kernels["C"]) > 1}
+                    (series["size"], statistics.median(pooled(series, job, state, kernel))))
+    lines = {key: kernels for key, kernels in lines.items() if len(kernels["C"]) >= ENOUGH_SIZES}
     if not lines:
         return False
-    units = sorted({unit for _, unit, _, _ in lines})
-    with plot(path, (6.5 * len(units), 5), columns=len(units), squeeze=False) as all_axes:
-        for unit, axes in zip(units, all_axes[0]):
-            for number, ((job, _, device, state), kernels) in enumerate(item for item in lines.items() if item[0][1] == unit):
+    panels = [*dict.fromkeys((device, unit) for _, unit, device, _ in lines)]
+    with plot(path, (6.5 * len(panels), 5), columns=len(panels)) as all_axes:
+        for (device, unit), axes in zip(panels, all_axes[0]):
+            for number, ((job, *_, state), kernels) in enumerate(item for item in lines.items() if item[0][1:3] == (unit, device)):
                 for kernel, style in zip(KERNELS, ("o:", "o--", "o-")):
                     axes.plot(*zip(*sorted(kernels[kernel])), style, ms=3, color=f"C{number % 10}",
-                              label=f"{job}, {device}, {state}" if kernel == "Rust" else None)
+                              label=f"{job}, {state}" if kernel == "Rust" else None)
+            axes.set_title(DEVICES.get(device, device))
             axes.set_xscale("log")
             axes.set_yscale("log")
             axes.set_xlabel("MiB of 8 extents each" if unit == "MiB" else unit)
@@ -290,50 +329,69 @@ def plot_sizes(document, path):
     return True
 
 
+METHOD = ("Each round boots each kernel once, and upstream's kernel twice. Its time in a round is the mean of the two. Times are medians over "
+          "the rounds. Ratios are medians of the ratios of the rounds, with their bootstrap 95% interval, or with fewer than "
+          f"{ENOUGH} rounds the least and the greatest. C is upstream's kernel with the fixes and speedups that need no Rust. "
+          "upstream / upstream is noise. Cold is the first run of a job after mounting, with nothing cached. Warm is the median of the "
+          "runs that follow it.")
+
+
+def tables(document):
+    """Yield the tables with results: title, header and rows."""
+    for title, table in (("Upstream, C and Rust", comparison), ("Counts", counts), ("The seeds' changes on this kernel", seeds),
+                         ("Readahead window", sweep)):
+        header, rows = table(document)
+        if rows:
+            yield title, header, rows
+
+
+def details(document):
+    """Yield the tables without comparisons of kernels: title, header and rows."""
+    if document.get("micro"):
+        title = "Single operations, best of 9 rounds of 100,000, C and Rust in one boot (KUnit suite btrfs_bench)"
+        yield title, ["", "C", "Rust"], document["micro"]
+    models = {f"The modelled disk {name}, measured with fio": figures for name, figures in document.get("models", {}).items()}
+    for title, values in (models | {"Where": document["environment"]}).items():
+        yield title, ["", ""], [[str(key), str(value)] for key, value in values.items()]
+
+
+def plots(document, output):
+    """Write the plots. Yield the title and file name of each."""
+    if any(identical(series, job) for series in complete(document, "comparison") for job, _ in jobs_of(series)):
+        plot_overview(document, output / "overview.svg")
+        yield "Ratios with nothing cached", "overview.svg"
+        plot_rounds(document, output / "rounds.svg")
+        yield "Ratios by round", "rounds.svg"
+        if plot_sizes(document, output / "sizes.svg"):
+            yield "Time against size", "sizes.svg"
+    if any(windows(series) for series in complete(document, "ablation")):
+        plot_sweep(document, output / "sweep.svg")
+        yield "Time and memory against the readahead window", "sweep.svg"
+
+
 def write(document, output):
-    """Write report.md and the plots, and print the tables. Return whether a result differed."""
+    """Write report.md, report.html and the plots, and print the tables. Return whether a result differed."""
     # Imported late: --help must work on hosts without rich.
     from rich.console import Console
     from rich.table import Table
-    text = [f"# Benchmark of {document['date']}\n"]
-    if document["partial"]:
-        text.append("**Partial: the run ended early.**\n")
-    text.append("Each round boots each kernel once. Times are medians over the rounds. Ratios are medians of the ratios of the rounds, "
-                f"with their bootstrap 95% interval, or with fewer than {ENOUGH} rounds the least and the greatest. C is upstream's kernel "
-                "with the fixes and speedups that need no Rust. upstream / upstream is noise. Cold is the first run of a job after "
-                "mounting, with nothing cached. Warm is the median of the runs that follow it.\n")
-    tables = (("Upstream, C and Rust", comparison), ("Counts", counts), ("The seeds' changes on this kernel", seeds),
-              ("Readahead window", sweep))
-    console = Console(width=200)
-    wrong = False
-    for title, table in tables:
-        header, rows = table(document)
-        wrong |= any(cell in ("WRONG", "NO") for row in rows for cell in row)
-        if rows:
-            text.append(f"## {title}\n\n{markdown(header, rows)}")
-            columns = [number for number, name in enumerate(header) if name not in REPORT_ONLY]
-            shown = Table(*(header[number] for number in columns), title=title)
-            for row in rows:
-                shown.add_row(*(row[number] for number in columns))
-            console.print(shown)
-    if next(complete(document, "comparison"), None):
-        plot_overview(document, output / "overview.png")
-        text.append("![Ratios with nothing cached](overview.png)\n")
-        plot_rounds(document, output / "rounds.png")
-        text.append("![Ratios by round](rounds.png)\n")
-        if plot_sizes(document, output / "sizes.png"):
-            text.append("![Time against size](sizes.png)\n")
-    if any(windows(series) for series in complete(document, "ablation")):
-        plot_sweep(document, output / "sweep.png")
-        text.append("![Time and memory against the readahead window](sweep.png)\n")
-    if document.get("micro"):
-        text.append("## Single operations\n\nBest of 9 rounds of 100,000, C and Rust in one boot (KUnit suite btrfs_bench).\n\n"
-                    + markdown(["", "C", "Rust"], document["micro"]))
-    for title, values in (("The modelled disk", document.get("spindle")), ("Where", document["environment"])):
-        if values:
-            text.append(f"## {title}\n\n" + markdown(["", ""], [[str(key), str(value)] for key, value in values.items()]))
+    title, console = f"Benchmark of {document['date']}", Console(width=200)
+    warning = ["**Partial: the run ended early.**\n"] if document["partial"] else []
+    results, pictures, others = [*tables(document)], [*plots(document, output)], [*details(document)]
+    for name, header, rows in results:
+        columns = [number for number, column in enumerate(header) if column not in REPORT_ONLY]
+        shown = Table(*(header[number] for number in columns), title=name)
+        for row in rows:
+            shown.add_row(*(row[number] for number in columns))
+        console.print(shown)
+    text = [f"# {title}\n", *warning, f"{METHOD}\n",
+            *(f"## {name}\n\n{markdown(header, rows)}" for name, header, rows in results),
+            *(f"![{name}]({file})\n" for name, file in pictures),
+            *(f"## {name}\n\n{markdown(header, rows)}" for name, header, rows in others)]
     (output / "report.md").write_text("\n".join(text))
-    return wrong
+    paragraphs = [*(["Partial: the run ended early."] if warning else []), METHOD]
+    svgs = [(name, (output / file).read_text()) for name, file in pictures]
+    (output / "report.html").write_text(page.page(title, paragraphs, [*results, *others], svgs))
+    return any(cell in ("WRONG", "NO") for _, _, rows in results for row in rows for cell in row)
 
 
 def load(path):

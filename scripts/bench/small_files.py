@@ -48,7 +48,7 @@ def make(device, files):
 WORKLOAD = Workload(
     unit="files", small=(400,), full=(10_000,), make=make,
     jobs={"full send of small files": lambda top: timed_send(top / "plain1"),
-          "the same, compressed": lambda top: timed_send(top / "compressed1", options=("--proto", "2", "--compressed-data")),
+          "full send of small files, compressed": lambda top: timed_send(top / "compressed1", options=("--proto", "2", "--compressed-data")),
           "incremental send of small files": lambda top: timed_send(top / "plain2", top / "plain1")})
 
 if __name__ == "__main__":
