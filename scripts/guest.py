@@ -17,6 +17,7 @@ BTRFS_SEND_FLAG_VERSION = 8
 BTRFS_SEND_FLAG_COMPRESSED = 16
 FS_IOC_FIEMAP = 0xC020660B
 FICLONERANGE = 0x4020940D
+FS_IOC_ENABLE_VERITY = 0x40806685
 FIEMAP_FLAG_SYNC = 1
 FIEMAP_EXTENT_LAST = 1
 FALLOC_KEEP_SIZE = 1
@@ -30,6 +31,8 @@ LOOKUP_ARGS = struct.Struct("=QQ4080x")
 FIEMAP = struct.Struct("=QQLLLL")
 # struct fiemap_extent: logical, physical, length, flags.
 EXTENT = struct.Struct("=QQQ16xL12x")
+# struct fsverity_enable_arg: version, hash algorithm, block size.
+VERITY_ARGS = struct.Struct("=LLL116x")
 
 # Names of the counters of waits in /proc/PID/sched, and ours.
 WAITS = {"iowait_count": "waits", "iowait_sum": "wait_ms"}
@@ -141,9 +144,27 @@ def fiemap(path):
             for count, buffer in fiemap_batches(path) for number in range(count)]
 
 
+def fiemap_call(file, start, length, most):
+    """Call FIEMAP once on an open file, for at most `most` extents, or 0 to count them. Return the number of extents and the extents."""
+    buffer = bytearray(FIEMAP.size + most * EXTENT.size)
+    FIEMAP.pack_into(buffer, 0, start, length, 0, 0, most, 0)
+    fcntl.ioctl(file, FS_IOC_FIEMAP, buffer)
+    count = FIEMAP.unpack_from(buffer)[3]
+    return count, [EXTENT.unpack_from(buffer, FIEMAP.size + number * EXTENT.size) for number in range(min(count, most))]
+
+
 def clone_range(source, source_offset, length, target, target_offset):
     """Reflink a range of an open file. Length 0 means up to the end of the file."""
     fcntl.ioctl(target, FICLONERANGE, struct.pack("=qQQQ", source.fileno(), source_offset, length, target_offset))
+
+
+def enable_verity(path):
+    """Enable fs-verity with SHA-256 of blocks of 4 KiB: the file becomes read-only, and its hashes become items of its inode."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.ioctl(handle, FS_IOC_ENABLE_VERITY, VERITY_ARGS.pack(1, 1, 4096))
+    finally:
+        os.close(handle)
 
 
 def fallocate(file, mode, offset, length):

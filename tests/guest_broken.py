@@ -4,9 +4,10 @@
 
 guest_broken.py make DEVICE makes the filesystem. guest_broken.py run DEVICE FIRST LAST OUTPUT runs the jobs on the broken images FIRST to
 LAST - 1, and appends a line of JSON for each. A number always gives the same image. DEVICE is restored after each image.
-guest_broken.py fifo DEVICE and guest_broken.py data DEVICE make images of their own.
+The jobs fifo, impostor, generation and data make images of their own: guest_broken.py JOB DEVICE.
 """
 
+import collections
 import ctypes
 import errno
 import hashlib
@@ -354,6 +355,62 @@ def fifo(device):
     guest.umount(MNT)
 
 
+def impostor(device):
+    """Send a subvolume in which a leaf has the items of a regular file with the inode number of a FIFO. The FIFO is in a later leaf."""
+    guest.mkfs(device, "-n", str(NODESIZE), "-m", "single", "-d", "single")
+    top = guest.mount(device, MNT)
+    guest.run("btrfs", "subvolume", "create", top / "files")
+    for number in range(200):
+        (top / f"files/file{number}").write_bytes(bytes([number]) * 8 * K)
+    os.mkfifo(top / "files/fifo")
+    fifo = os.stat(top / "files/fifo").st_ino
+    guest.snapshot(top / "files", top / "new")
+    owner = guest.subvolume_id(top / "new")
+    guest.umount(MNT)
+    image = Image(device)
+    leaves = [image.child(pointer) for _, pointer in items(image.root(owner)[1])[6:]]
+    # The last file of the leaf has all of its items in this leaf.
+    where, leaf = next((where, leaf) for where, leaf in leaves if items(leaf)[-1][1][1] == EXTENT_DATA)
+    last = items(leaf)[-1][1][0]
+    for start, (inode, *_) in items(leaf):
+        if inode == last:
+            struct.pack_into("<Q", leaf, start, fifo)
+    image.write(where, with_checksum(bytes(leaf)))
+    guest.mount(device, MNT, "ro")
+    guest.send_directly(top / "new")
+    commands = collections.Counter(line.split()[0] for line in guest.run("btrfs", "receive", "--dump", "-f", "/tmp/stream").splitlines())
+    print(*(f"{name} {count}" for name, count in sorted(commands.items())), sep=", ")
+    guest.umount(MNT)
+
+
+def generation(device):
+    """Send a snapshot with a wrong generation in the pointer to the first leaf that has extents. The leaf is in memory."""
+    guest.mkfs(device, "-n", str(NODESIZE), "-m", "single", "-d", "single")
+    top = guest.mount(device, MNT, "max_inline=2048")
+    guest.run("btrfs", "subvolume", "create", top / "files")
+    for number in range(160):
+        (top / f"files/file{number}").write_bytes(bytes([number]) * (1500 if number < 60 else 8 * K))
+    owners = []
+    for name in ("old", "new"):
+        guest.snapshot(top / "files", top / name)
+        owners.append(guest.subvolume_id(top / name))
+    guest.umount(MNT)
+    image = Image(device)
+    where, root = image.root(owners[1])
+    for start, pointer in items(root):
+        leaf = image.child(pointer)[1]
+        if any(kind == EXTENT_DATA and leaf[HEADER_SIZE + data + TYPE] == REGULAR for _, (_, kind, _, data, _) in items(leaf)):
+            struct.pack_into("<Q", root, start + GENERATION, pointer[4] - 1)
+            break
+    image.write(where, with_checksum(bytes(root)))
+    guest.mount(device, MNT, "ro")
+    for name in ("old", "new"):
+        before = guest.counters(device).get("data_planned_kb", 0)
+        outcome = attempt(guest.send_directly, top / name)
+        print(f"{name}: {'sent' if len(outcome) > 10 else outcome}, {guest.counters(device).get('data_planned_kb', 0) - before} KiB planned")
+    guest.umount(MNT)
+
+
 def data(device):
     """Send files of which one or two have damaged data on disk, and print the number of errors in the device statistics."""
     guest.mkfs(device, "-n", str(NODESIZE), "-m", "single", "-d", "single")
@@ -387,4 +444,4 @@ def data(device):
 
 
 if __name__ == "__main__":
-    {"make": make, "run": run, "fifo": fifo, "data": data}[sys.argv[1]](*sys.argv[2:])
+    {"make": make, "run": run, "fifo": fifo, "impostor": impostor, "generation": generation, "data": data}[sys.argv[1]](*sys.argv[2:])

@@ -212,5 +212,21 @@ def end(device):
     print(f"{cut} of {4 * len(SENDS)} streams were cut")
 
 
+def kill(device):
+    """Kill sends while a worker submits their readahead to a disk whose queue is full."""
+    Path(f"/sys/block/{Path(device).name}/queue/nr_requests").write_text("4")
+    waiting = 0
+    for number in range(20):
+        top = guest.mount(device, MNT, "ro")
+        guest.drop_caches()
+        with subprocess.Popen(["btrfs", "-q", "send", "-f", "/dev/null", top / "names1"]) as process:
+            time.sleep(0.1 + number * 0.05)
+            states = [path.read_text().rpartition(")") for path in Path("/proc").glob("[0-9]*/stat")]
+            waiting += any("(kworker" in name and state.split()[0] == "D" for name, _, state in states)
+            process.kill()
+        guest.umount(MNT)
+    print(f"{waiting} of 20 sends were killed while a worker waited")
+
+
 if __name__ == "__main__":
-    run(faults, end)
+    run(faults, end, kill)

@@ -187,6 +187,7 @@ def make_data(root, chance, snapshots):
     with open(root / "prealloc", "rb+") as file:
         os.pwrite(file.fileno(), chance.randbytes(256 * K), 3000 * K)
     pieces("young", 300, 16 * K, 8 * K)
+    guest.enable_verity(root / "young")
     os.unlink(root / "clone3")
     guest.snapshot(root, snapshots / "data3")
 
@@ -255,6 +256,8 @@ def make_small(root, snapshots):
                         guest.clone_range(file, 0, 0, target, 0)
     for number in chance.sample(range(count), count // 2):
         write(root / f"new{number}", chance.randbytes(chance.randrange(2, 20) * K))
+        if number % 5 == 0:
+            guest.enable_verity(root / f"new{number}")
     guest.snapshot(root, snapshots[1])
 
 

@@ -276,6 +276,20 @@ def count(device):
     print(json.dumps({"counted": found, "ahead": data}))
 
 
+def calls(device):
+    """Count the readahead of single fiemap calls for extents in the middle of a file. The last call has a small window."""
+    found = []
+    for most, window in ((31, "0"), (32, "0"), (75, "0"), (75, "64")):
+        top = guest.mount(device, MNT, "ro")
+        change({"window_kb": window})
+        with open(top / "copied/file", "rb") as file, counted() as grown:
+            size = os.fstat(file.fileno()).st_size
+            count, _ = guest.fiemap_call(file, size // 2, size, most)
+        found.append((count, grown["tree_planned_kb"]))
+        guest.umount(MNT)
+    print(json.dumps(found))
+
+
 def corners(device):
     """Count sends of compressed extents of several blocks, of the tails of such extents, and of clones of parts of one extent."""
     guest.mkfs(device)
@@ -335,6 +349,6 @@ def trace(device):
 
 if __name__ == "__main__":
     {"windows": windows, "order": order, "crowd": crowd, "commits": commits, "relocation": relocation, "cgroup": cgroup,
-     "switches": switches, "count": count, "corners": corners, "trace": trace}[sys.argv[1]](*sys.argv[2:])
+     "switches": switches, "count": count, "calls": calls, "corners": corners, "trace": trace}[sys.argv[1]](*sys.argv[2:])
     if lost := leaks():
         sys.exit(lost)

@@ -140,12 +140,8 @@ def fiemap_ranges(path, seed):
         for most in (0, 1, 2, 8, 31, 32, 33, 100, 600) * 2:
             guest.drop_caches()
             start = chance.randrange(size)
-            buffer = bytearray(guest.FIEMAP.size + most * guest.EXTENT.size)
-            guest.FIEMAP.pack_into(buffer, 0, start, chance.choice((1, 64 * K, size - start)), 0, 0, most, 0)
-            fcntl.ioctl(file, guest.FS_IOC_FIEMAP, buffer)
-            count = guest.FIEMAP.unpack_from(buffer)[3]
-            found.append([most, count, *(guest.EXTENT.unpack_from(buffer, guest.FIEMAP.size + number * guest.EXTENT.size)
-                                         for number in range(min(count, most)))])
+            count, extents = guest.fiemap_call(file, start, chance.choice((1, 64 * K, size - start)), most)
+            found.append([most, count, *extents])
     return found
 
 

@@ -62,6 +62,13 @@ def test_sends_that_end_early_leave_nothing(copy, flavour):
     assert "streams were cut" in debug_vm(flavour, FAULTS, "end", "DEVICE", disk=copy)
 
 
+@long
+def test_a_killed_send_waits_for_its_worker():
+    build("um-debug")
+    said = output_of(SRC / "scripts/vm", "--mem", "3G", "--model", "latency", image(4096), "um-debug", "--", FAULTS, "kill", "/dev/vda")
+    assert 0 < int(said.split()[0]), said
+
+
 def test_what_is_evicted_is_read_ahead_again(copy):
     assert debug_vm("um-debug", STRESS, "evict", "DEVICE", disk=copy).startswith("blocks read ahead")
 

@@ -249,6 +249,14 @@ def test_readahead_is_counted():
     assert fiemap["share_cache_hits"] > 16_000 and fiemap["share_cache_misses"] > 0
 
 
+def test_fiemap_reads_ahead_no_more_than_it_needs():
+    few, many, rest, small = json.loads(vm("um-rust", LIMITS, "calls", "/dev/ubdb", disks=[image(4096)]))
+    print(few, many, rest, small)
+    assert (few[0], many[0], rest[0], small[0]) == (31, 32, 75, 75)
+    # A call for fewer than 32 extents reads the backrefs of those only. A window of 64 KiB allows 16 leaves of the extent tree.
+    assert 50 < few[1] < 150 and many[1] > 200 and rest[1] > 200 and small[1] <= 80
+
+
 def test_special_extents_are_read_once():
     disk = blank("corners", 1 << 30)
     found = json.loads(vm("um-rust", LIMITS, "corners", "/dev/ubdb", disks=[disk]))
@@ -383,6 +391,22 @@ def test_extents_of_what_is_no_file_are_left_alone(flavour):
     disk = blank("fifo", 160 << 20)
     said = vm(flavour, BROKEN, "fifo", "/dev/ubdb", disks=[disk], options=["--expect", "BTRFS critical"])
     assert said == "looked up: EUCLEAN\nsent: snapshot\n"
+    disk.unlink()
+
+
+@pytest.mark.parametrize("flavour", ["um-upstream", "um-rust"])
+def test_extents_of_another_inode_are_left_alone(flavour):
+    disk = blank("impostor", 160 << 20)
+    said = vm(flavour, BROKEN, "impostor", "/dev/ubdb", disks=[disk], options=["--expect", "BTRFS critical"])
+    # The send ends with the first file in the wrong place.
+    assert said == "chmod 27, chown 27, mkfile 26, rename 26, subvol 1, utimes 27, write 26\n"
+    disk.unlink()
+
+
+def test_no_data_is_planned_from_a_leaf_of_another_generation():
+    disk = blank("generation", 160 << 20)
+    said = vm("um-rust", BROKEN, "generation", "/dev/ubdb", disks=[disk], options=["--expect", "BTRFS (critical|error)"])
+    assert said == "old: sent, 800 KiB planned\nnew: EIO, 0 KiB planned\n"
     disk.unlink()
 
 
