@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import random
+import signal
 import struct
 import subprocess
 import sys
@@ -212,20 +213,26 @@ def end(device):
     print(f"{cut} of {4 * len(SENDS)} streams were cut")
 
 
+def waiting_workers():
+    """Return the number of workers of unbound workqueues that wait for a disk."""
+    tasks = [path.read_text().rpartition(")") for path in Path("/proc").glob("[0-9]*/stat")]
+    return sum("events_unbound" in name and state.split()[0] == "D" for name, _, state in tasks)
+
+
 def kill(device):
     """Kill sends while a worker submits their readahead to a disk whose queue is full."""
     Path(f"/sys/block/{Path(device).name}/queue/nr_requests").write_text("4")
-    waiting = 0
-    for number in range(20):
+    killed = 0
+    for _ in range(10):
         top = guest.mount(device, MNT, "ro")
         guest.drop_caches()
         with subprocess.Popen(["btrfs", "-q", "send", "-f", "/dev/null", top / "names1"]) as process:
-            time.sleep(0.1 + number * 0.05)
-            states = [path.read_text().rpartition(")") for path in Path("/proc").glob("[0-9]*/stat")]
-            waiting += any("(kworker" in name and state.split()[0] == "D" for name, _, state in states)
+            while process.poll() is None and not waiting_workers():
+                time.sleep(0.001)
             process.kill()
+        killed += process.returncode == -signal.SIGKILL
         guest.umount(MNT)
-    print(f"{waiting} of 20 sends were killed while a worker waited")
+    print(f"{killed} of 10 sends were killed while a worker waited")
 
 
 if __name__ == "__main__":
