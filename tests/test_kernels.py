@@ -398,8 +398,9 @@ def test_extents_of_what_is_no_file_are_left_alone(flavour):
 def test_extents_of_another_inode_are_left_alone(flavour):
     disk = blank("impostor", 160 << 20)
     said = vm(flavour, BROKEN, "impostor", "/dev/ubdb", disks=[disk], options=["--expect", "BTRFS critical"])
-    # The send ends with the first file in the wrong place.
-    assert said == "chmod 27, chown 27, mkfile 26, rename 26, subvol 1, utimes 27, write 26\n"
+    # The file in the wrong place is the last one sent.
+    sent, before = map(int, re.findall(r"\d+", said))
+    assert sent == before + 1 > 20
     disk.unlink()
 
 
