@@ -16,7 +16,9 @@ import random
 import re
 import stat
 import struct
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
@@ -355,30 +357,35 @@ def fifo(device):
 
 
 def impostor(device):
-    """Send a subvolume in which a leaf has the items of a regular file with the inode number of a FIFO. The FIFO is in a later leaf."""
+    """Stall a send before a leaf that has the items of a regular file with the inode number of a directory, which is in a later leaf.
+
+    A send that gets there panics, with upstream's kernel, too: it reads the data of the directory.
+    """
     guest.mkfs(device, "-n", str(NODESIZE), "-m", "single", "-d", "single")
     top = guest.mount(device, MNT)
     guest.run("btrfs", "subvolume", "create", top / "files")
     for number in range(200):
         (top / f"files/file{number}").write_bytes(bytes([number]) * 8 * K)
-    os.mkfifo(top / "files/fifo")
-    first, fifo = (os.stat(top / "files" / name).st_ino for name in ("file0", "fifo"))
+    # The size of a directory is the sum of the lengths of its names, twice.
+    (top / "files/dir" / ("n" * 200)).mkdir(parents=True)
+    first, directory = (os.stat(top / "files" / name).st_ino for name in ("file0", "dir"))
     guest.snapshot(top / "files", top / "new")
     owner = guest.subvolume_id(top / "new")
     guest.umount(MNT)
     image = Image(device)
-    leaves = [image.child(pointer) for _, pointer in items(image.root(owner)[1])[6:]]
-    # The last file of the leaf has all of its items in this leaf.
-    where, leaf = next((where, leaf) for where, leaf in leaves if items(leaf)[-1][1][1] == EXTENT_DATA)
-    last = items(leaf)[-1][1][0]
+    leaves = [image.child(pointer) for _, pointer in items(image.root(owner)[1])]
+    # The leaf has the 40th file. Change the inode number of its last file that has its data there, and of what follows.
+    where, leaf = next((where, leaf) for where, leaf in leaves if (first + 40, EXTENT_DATA) in [fields[:2] for _, fields in items(leaf)])
+    last = max(inode for _, (inode, kind, *_) in items(leaf) if kind == EXTENT_DATA)
     for start, (inode, *_) in items(leaf):
-        if inode == last:
-            struct.pack_into("<Q", leaf, start, fifo)
+        if inode >= last:
+            struct.pack_into("<Q", leaf, start, directory + inode - last)
     image.write(where, with_checksum(bytes(leaf)))
     guest.mount(device, MNT, "ro")
-    guest.send_directly(top / "new")
-    files = guest.run("btrfs", "receive", "--dump", "-f", "/tmp/stream").count("mkfile ")
-    print(f"{files} files sent, {last - first} before the one in the wrong place")
+    with subprocess.Popen(["btrfs", "-q", "send", top / "new"], stdout=subprocess.PIPE) as process:
+        time.sleep(1)
+        print(f"{guest.counters(device)['data_planned_kb']} KiB planned, {(last - first) * 8} KiB before the one in the wrong place")
+        process.kill()
     guest.umount(MNT)
 
 
@@ -403,6 +410,9 @@ def generation(device):
             break
     image.write(where, with_checksum(bytes(root)))
     guest.mount(device, MNT, "ro")
+    # The readahead of leaves would notice the wrong generation.
+    for file in Path("/sys/fs/btrfs").glob("*-*/readahead/tree_enable"):
+        file.write_text("0")
     for name in ("old", "new"):
         before = guest.counters(device).get("data_planned_kb", 0)
         outcome = attempt(guest.send_directly, top / name)

@@ -28,7 +28,7 @@ struct btrfs_reada_inode {
 	u64 unused;
 	/* Used pages before this file offset are counted already. */
 	u64 counted;
-	/* Whether the page cache was empty before the readahead; the number of pages after it. */
+	/* Whether the page cache was empty before the readahead; the number of data pages after it. */
 	bool clean;
 	unsigned long nrpages;
 	/* The send has begun to read the inode, and is responsible for its page cache. */
@@ -37,10 +37,31 @@ struct btrfs_reada_inode {
 	u64 last_reloc_trans;
 };
 
+/*
+ * The number of pages of an inode in the page cache, without the hashes of fs-verity. These are
+ * stored after the end of the file, and come with the first read of the data.
+ */
+static unsigned long nr_data_pages(const struct inode *inode)
+{
+	pgoff_t index = DIV_ROUND_UP_ULL(i_size_read(inode), PAGE_SIZE);
+	unsigned long nr_hashes = 0;
+	struct folio_batch batch;
+
+	if (!IS_VERITY(inode))
+		return inode->i_mapping->nrpages;
+	folio_batch_init(&batch);
+	while (filemap_get_folios(inode->i_mapping, &index, -1, &batch)) {
+		for (unsigned int i = 0; i < folio_batch_count(&batch); i++)
+			nr_hashes += folio_nr_pages(batch.folios[i]);
+		folio_batch_release(&batch);
+	}
+	return max(inode->i_mapping->nrpages, nr_hashes) - nr_hashes;
+}
+
 /* Whether, by the page counts, only the readahead has filled the page cache of an inode. */
 static bool is_clean(const struct btrfs_reada_inode *held)
 {
-	return held->clean && held->inode->i_mapping->nrpages <= held->nrpages;
+	return held->clean && nr_data_pages(held->inode) <= held->nrpages;
 }
 
 static bool lacks_checksums(const struct btrfs_reada_inode *held)
@@ -178,7 +199,7 @@ void btrfs_page_reada_read(struct btrfs_data_reada *reada,
 	const pgoff_t count = DIV_ROUND_UP_ULL(end, PAGE_SIZE) - index;
 	/* put_file_data() continues at the mark of this part, which is not too close to the end. */
 	const pgoff_t second = range->is_cut ? min(max(ra_pages / 2, 1), count / 2) : 0;
-	const unsigned long nrpages = mapping->nrpages;
+	const unsigned long nrpages = nr_data_pages(held->inode);
 
 	if (!ra_pages)
 		return;
@@ -191,7 +212,7 @@ void btrfs_page_reada_read(struct btrfs_data_reada *reada,
 	if (second)
 		read_window(mapping, reada->marked, index + count - second, second);
 	held->start = min(held->start, (u64)index << PAGE_SHIFT);
-	held->nrpages = mapping->nrpages;
+	held->nrpages = nr_data_pages(held->inode);
 	/* An estimate: other tasks may read or free pages of the inode in the meantime. */
 	if (held->nrpages > nrpages) {
 		const u64 bytes = (u64)(held->nrpages - nrpages) << PAGE_SHIFT;
@@ -234,7 +255,7 @@ void btrfs_data_reada_use(struct btrfs_data_reada *reada, const struct inode *in
 	if (held->inode != inode || held->is_open)
 		return;
 	held->is_open = true;
-	if (inode->i_mapping->nrpages < held->nrpages)
+	if (nr_data_pages(inode) < held->nrpages)
 		btrfs_rust_data_reada_report_evicted(&reada->plan);
 	if (is_clean(held)) {
 		*clean = true;
