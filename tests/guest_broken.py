@@ -356,10 +356,10 @@ def fifo(device):
     guest.umount(MNT)
 
 
-def impostor(device):
-    """Stall a send before a leaf that has the items of a regular file with the inode number of a directory, which is in a later leaf.
+def make_impostor(device):
+    """Make and mount a subvolume `new` in which a leaf has the items of a regular file with the inode number of a directory.
 
-    A send that gets there panics, with upstream's kernel, too: it reads the data of the directory.
+    The directory is in a later leaf. Return the mount point and the number of files before the one in the wrong place.
     """
     guest.mkfs(device, "-n", str(NODESIZE), "-m", "single", "-d", "single")
     top = guest.mount(device, MNT)
@@ -382,9 +382,15 @@ def impostor(device):
             struct.pack_into("<Q", leaf, start, directory + inode - last)
     image.write(where, with_checksum(bytes(leaf)))
     guest.mount(device, MNT, "ro")
+    return top, last - first
+
+
+def impostor(device):
+    """Stall a send before the file of make_impostor(). A send that gets there panics, with upstream's kernel, too."""
+    top, before = make_impostor(device)
     with subprocess.Popen(["btrfs", "-q", "send", top / "new"], stdout=subprocess.PIPE) as process:
         time.sleep(1)
-        print(f"{guest.counters(device)['data_planned_kb']} KiB planned, {(last - first) * 8} KiB before the one in the wrong place")
+        print(f"{guest.counters(device)['data_planned_kb']} KiB planned, {before * 8} KiB before the one in the wrong place")
         process.kill()
     guest.umount(MNT)
 

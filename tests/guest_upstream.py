@@ -60,6 +60,13 @@ def zero_disk_num_bytes(device):
     print(f"read {len(path.read_bytes())} bytes")
 
 
+def data_of_a_directory(device):
+    """Send a subvolume in which a leaf has the items of a regular file with the inode number of a directory."""
+    top, _ = guest_broken.make_impostor(device)
+    guest.send_directly(top / "new")
+    print("sent")
+
+
 def tree_search(subvolume, objectid):
     """Search for the items of an inode; return "N items" or the name of the error. The search stops after one item."""
     handle = os.open(subvolume, os.O_RDONLY)
@@ -317,7 +324,7 @@ def moved_while_read(device):
 
 
 if __name__ == "__main__":
-    {"zero_disk_num_bytes": zero_disk_num_bytes, "unverified_wait": unverified_wait,
-     "unverified_generation": unverified_generation, "leaf_without_items": leaf_without_items, "stale_copy": stale_copy,
-     "utimes_of_another": utimes_of_another, "lost_mkfile": lost_mkfile, "stale_shared": stale_shared,
+    {"zero_disk_num_bytes": zero_disk_num_bytes, "data_of_a_directory": data_of_a_directory,
+     "unverified_wait": unverified_wait, "unverified_generation": unverified_generation, "leaf_without_items": leaf_without_items,
+     "stale_copy": stale_copy, "utimes_of_another": utimes_of_another, "lost_mkfile": lost_mkfile, "stale_shared": stale_shared,
      "moved_while_read": moved_while_read}[sys.argv[1]](sys.argv[2])

@@ -9,6 +9,7 @@
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/sched/signal.h>
+#include <linux/xarray.h>
 #include "../btrfs_inode.h"
 #include "../ctree.h"
 #include "../extent_io.h"
@@ -28,7 +29,7 @@ struct btrfs_reada_inode {
 	u64 unused;
 	/* Used pages before this file offset are counted already. */
 	u64 counted;
-	/* Whether the page cache was empty before the readahead; the number of data pages after it. */
+	/* Whether the page cache was empty before the readahead; its data pages after it. */
 	bool clean;
 	unsigned long nrpages;
 	/* The send has begun to read the inode, and is responsible for its page cache. */
@@ -38,30 +39,38 @@ struct btrfs_reada_inode {
 };
 
 /*
- * The number of pages of an inode in the page cache, without the hashes of fs-verity. These are
- * stored after the end of the file, and come with the first read of the data.
+ * The number of pages in the page cache of an inode. In a file with fs-verity, do not count the
+ * hashes: they follow the end of the file, and may come with the first read of the data.
  */
-static unsigned long nr_data_pages(const struct inode *inode)
+static unsigned long nr_data_pages(const struct btrfs_reada_inode *held)
 {
-	pgoff_t index = DIV_ROUND_UP_ULL(i_size_read(inode), PAGE_SIZE);
-	unsigned long nr_hashes = 0;
-	struct folio_batch batch;
+	const pgoff_t last = (i_size_read(held->inode) - 1) >> PAGE_SHIFT;
+	XA_STATE(xas, &held->inode->i_mapping->i_pages, 0);
+	unsigned long nr = 0;
+	struct folio *folio;
 
-	if (!IS_VERITY(inode))
-		return inode->i_mapping->nrpages;
-	folio_batch_init(&batch);
-	while (filemap_get_folios(inode->i_mapping, &index, -1, &batch)) {
-		for (unsigned int i = 0; i < folio_batch_count(&batch); i++)
-			nr_hashes += folio_nr_pages(batch.folios[i]);
-		folio_batch_release(&batch);
+	/* Other tasks may have read many pages. The readahead then drops none of them. */
+	if (!IS_VERITY(held->inode) || !held->clean)
+		return held->inode->i_mapping->nrpages;
+	rcu_read_lock();
+	xas_for_each(&xas, folio, last) {
+		if (xas_retry(&xas, folio))
+			continue;
+		if (!xa_is_value(folio))
+			nr += 1UL << xas_get_order(&xas);
+		if (need_resched()) {
+			xas_pause(&xas);
+			cond_resched_rcu();
+		}
 	}
-	return max(inode->i_mapping->nrpages, nr_hashes) - nr_hashes;
+	rcu_read_unlock();
+	return nr;
 }
 
 /* Whether, by the page counts, only the readahead has filled the page cache of an inode. */
 static bool is_clean(const struct btrfs_reada_inode *held)
 {
-	return held->clean && nr_data_pages(held->inode) <= held->nrpages;
+	return held->clean && nr_data_pages(held) <= held->nrpages;
 }
 
 static bool lacks_checksums(const struct btrfs_reada_inode *held)
@@ -199,7 +208,7 @@ void btrfs_page_reada_read(struct btrfs_data_reada *reada,
 	const pgoff_t count = DIV_ROUND_UP_ULL(end, PAGE_SIZE) - index;
 	/* put_file_data() continues at the mark of this part, which is not too close to the end. */
 	const pgoff_t second = range->is_cut ? min(max(ra_pages / 2, 1), count / 2) : 0;
-	const unsigned long nrpages = nr_data_pages(held->inode);
+	const unsigned long nrpages = nr_data_pages(held);
 
 	if (!ra_pages)
 		return;
@@ -212,7 +221,7 @@ void btrfs_page_reada_read(struct btrfs_data_reada *reada,
 	if (second)
 		read_window(mapping, reada->marked, index + count - second, second);
 	held->start = min(held->start, (u64)index << PAGE_SHIFT);
-	held->nrpages = nr_data_pages(held->inode);
+	held->nrpages = nr_data_pages(held);
 	/* An estimate: other tasks may read or free pages of the inode in the meantime. */
 	if (held->nrpages > nrpages) {
 		const u64 bytes = (u64)(held->nrpages - nrpages) << PAGE_SHIFT;
@@ -255,7 +264,7 @@ void btrfs_data_reada_use(struct btrfs_data_reada *reada, const struct inode *in
 	if (held->inode != inode || held->is_open)
 		return;
 	held->is_open = true;
-	if (nr_data_pages(inode) < held->nrpages)
+	if (nr_data_pages(held) < held->nrpages)
 		btrfs_rust_data_reada_report_evicted(&reada->plan);
 	if (is_clean(held)) {
 		*clean = true;
