@@ -8,6 +8,7 @@
 #include <linux/backing-dev.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
+#include <linux/rcupdate_wait.h>
 #include <linux/sched/signal.h>
 #include <linux/xarray.h>
 #include "../btrfs_inode.h"
