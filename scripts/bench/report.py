@@ -103,6 +103,11 @@ def with_interval(numbers):
     return "{:.2f} [{:.2f}, {:.2f}]".format(*numbers)
 
 
+def in_seconds(number):
+    """Format a time in seconds for the tables: with one more digit below 0.1 s."""
+    return f"{number:.{3 if number >= 0.1 else 4}f} s"
+
+
 def comparison(document):
     """Return the main table: header and rows."""
     header = ["job", "size", "device", "cache", "rounds", *KERNELS, *(f"{first} / {second}" for first, second in RATIOS),
@@ -117,7 +122,7 @@ def comparison(document):
                 requests = ", ".join(f"{count(series, job, kernel, 'requests'):,.0f}" for kernel in KERNELS)
                 megabytes = f"{count(series, job, 'Rust', 'bytes_read') / 1e6:.1f}"
             rows.append([job, f"{series['size']:,} {series['unit']}", series["device"], state, str(len(times["C"])),
-                         *(f"{statistics.median(times[kernel]):.3f} s" for kernel in KERNELS),
+                         *(in_seconds(statistics.median(times[kernel])) for kernel in KERNELS),
                          *(with_interval(ratio(times[first], times[second]) if first != second else noise(series, job, state, first))
                            if same else "WRONG" for first, second in RATIOS),
                          requests, megabytes, "yes" if same else "NO"])
@@ -160,8 +165,8 @@ def seeds(document):
                 same = (all(identical(series, job, [kernel, kernel + AGAIN]) for kernel in kernels) if parameter == "rust_utimes_cache"
                         else identical(series, job))
                 rows.append([seed, f"{parameter}: {before} to {after}", figure, series["device"],
-                             f"{series['size']:,} {series['unit']}", state, str(len(first)), f"{statistics.median(first):.3f} s",
-                             f"{statistics.median(second):.3f} s", f"{100 / numbers[0] - 100:+.1f}%" if same else "",
+                             f"{series['size']:,} {series['unit']}", state, str(len(first)), in_seconds(statistics.median(first)),
+                             in_seconds(statistics.median(second)), f"{100 / numbers[0] - 100:+.1f}%" if same else "",
                              with_interval(numbers) if same else "WRONG",
                              with_interval(noise(series, job, state, series["kernels"][0])), remark])
     return header, rows
@@ -181,7 +186,7 @@ def sweep(document):
         for window, kernel in windows(series):
             for job in series["samples"][0]["jobs"]:
                 rows.append([job, f"{series['size']:,} {series['unit']}", series["device"], f"{window:g} MiB",
-                             f"{statistics.median(pooled(series, job, 'cold', kernel)):.3f} s" if identical(series, job) else "WRONG",
+                             in_seconds(statistics.median(pooled(series, job, "cold", kernel))) if identical(series, job) else "WRONG",
                              *(f"{count(series, job, kernel, name):,.0f}" for name in
                                ("readahead_blocks", "readahead_unused_max", "requests"))])
     return header, rows
