@@ -389,8 +389,12 @@ def impostor(device):
     """Stall a send before the file of make_impostor(). A send that gets there panics, with upstream's kernel, too."""
     top, before = make_impostor(device)
     with subprocess.Popen(["btrfs", "-q", "send", top / "new"], stdout=subprocess.PIPE) as process:
-        time.sleep(1)
-        print(f"{guest.counters(device)['data_planned_kb']} KiB planned, {before * 8} KiB before the one in the wrong place")
+        until = time.monotonic() + 30
+        while (planned := guest.counters(device)["data_planned_kb"]) <= before * 8 and time.monotonic() < until:
+            time.sleep(0.1)
+        # Let the send read what it has planned.
+        time.sleep(0.5)
+        print(f"{planned} KiB planned, {before * 8} KiB before the one in the wrong place")
         process.kill()
     guest.umount(MNT)
 

@@ -407,7 +407,8 @@ def test_extents_of_a_directory_are_not_read_ahead():
 def test_no_data_is_planned_from_a_leaf_of_another_generation():
     disk = blank("generation", 160 << 20)
     said = vm("um-rust", BROKEN, "generation", "/dev/ubdb", disks=[disk], options=["--expect", "BTRFS (critical|error)"])
-    assert said == "old: sent, 800 KiB planned\nnew: EIO, 0 KiB planned\n"
+    intact, planned = re.fullmatch(r"old: sent, (\d+) KiB planned\nnew: EIO, (\d+) KiB planned\n", said).groups()
+    assert int(intact) > 400 and int(planned) == 0
     disk.unlink()
 
 
