@@ -106,6 +106,11 @@ def read(device, output, rotational=None):
         for options in ([], ["--proto", "2", "--compressed-data"]):
             guest.send(top / snap, parent and top / parent, options)
             result["cached"] |= {f"{snap} {options} {path.relative_to(top)}": cached_pages(path) for path in files}
+    guest.read_directories_ahead()
+    result["walks"] = []
+    for by_inode in (False, True):
+        guest.drop_caches()
+        result["walks"].append(hashlib.sha256(json.dumps(guest.walk(top, by_inode)).encode()).hexdigest())
     guest.drop_caches()
     result["fiemap"] = fiemaps(top)
     result["ranges"] = {path: fiemap_ranges(top / path, 1) for path in ("deep/file", "copied/file", "data/pieces1", "data1/pieces1")}

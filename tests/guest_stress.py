@@ -132,10 +132,11 @@ def disturb(top, log):
 
 
 def stress(device, seconds):
-    """Send and map read-only snapshots while the rest of the filesystem changes. The results must stay the same."""
+    """Send, map and walk read-only snapshots while the rest of the filesystem changes. The results must stay the same."""
     chance, count = random.Random(5), 2000
     guest.mkfs(device)
     top = guest.mount(device, MNT)
+    guest.read_directories_ahead()
     guest.run("btrfs", "subvolume", "create", top / "files")
     (top / "files/packed").mkdir()
     guest.run("btrfs", "property", "set", top / "files/packed", "compression", "zstd")
@@ -158,6 +159,11 @@ def stress(device, seconds):
             yield commands()
         # Compare only the sum of lengths: the balance changes addresses, and so the merging of extents, and their sharedness for a moment.
         yield [sum(length for _, _, length, _ in guest.fiemap(top / "old" / path.relative_to(top / "files"))) for path in paths[:200]]
+        for by_inode in (False, True):
+            guest.drop_caches()
+            yield guest.walk(top / "old", by_inode)
+            # A walk of the subvolume that the other process creates, changes and deletes.
+            guest.walk(top / "other", by_inode)
 
     expected, rounds, log = list(results()), 0, Path("/tmp/disturbed")
     log.write_text("0")

@@ -118,6 +118,15 @@ def test_fiemaps_are_equal(nodesize, flavour):
 
 @pytest.mark.parametrize("flavour", OURS)
 @pytest.mark.parametrize("nodesize", NODESIZES)
+def test_walks_are_equal(nodesize, flavour):
+    """Names, their order and the fields of stat() are the same in walks that list a directory and look up its entries."""
+    by_listing, by_inode = result("um-upstream", "read", nodesize)["walks"]
+    assert by_listing != by_inode
+    assert result(flavour, "read", nodesize)["walks"] == [by_listing, by_inode]
+
+
+@pytest.mark.parametrize("flavour", OURS)
+@pytest.mark.parametrize("nodesize", NODESIZES)
 def test_fiemaps_are_equal_while_snapshots_come_and_go(nodesize, flavour):
     expected, found = result("um-upstream", "churn", nodesize), result(flavour, "churn", nodesize)
     assert len({json.dumps(extents) for extents in expected["fiemap"].values()}) > 10

@@ -119,6 +119,45 @@ struct btrfs_rust_leaves btrfs_rust_leaf_reada_report(struct btrfs_rust_leaf_rea
 bool btrfs_rust_find_leaf(struct btrfs_rust_last_leaf *last, struct btrfs_root *root,
 			  const struct btrfs_rust_key *key, struct btrfs_rust_leaf *leaf);
 
+/*
+ * A directory; @size is that of its inode, @last_index the index of its last entry. The directory
+ * listed before has set the others: the window to begin with, in leaves, 0 for the smallest; and
+ * whether lookups are in the order of inode numbers.
+ */
+struct btrfs_rust_directory {
+	u64 ino;
+	u64 size;
+	u64 last_index;
+	u64 window;
+	bool by_inode;
+};
+
+/* Storage for the state of dir_reada.rs. */
+struct btrfs_rust_dir_reada {
+	u64 state[96];
+};
+
+/* dir_reada.rs */
+void btrfs_rust_dir_reada_init(struct btrfs_rust_dir_reada *reada,
+			       const struct btrfs_rust_disk *disk,
+			       const struct btrfs_rust_directory *directory);
+void btrfs_rust_dir_reada_destroy(struct btrfs_rust_dir_reada *reada);
+void btrfs_rust_dir_reada_habit(const struct btrfs_rust_dir_reada *reada,
+				const struct btrfs_root *root,
+				struct btrfs_rust_directory *directory);
+bool btrfs_rust_dir_reada_list(struct btrfs_rust_dir_reada *reada, u64 index);
+struct btrfs_rust_leaves btrfs_rust_dir_reada_plan_list(struct btrfs_rust_dir_reada *reada,
+							struct btrfs_root *root,
+							struct btrfs_rust_others others);
+void btrfs_rust_dir_reada_add(struct btrfs_rust_dir_reada *reada, u64 index, u64 ino);
+u64 btrfs_rust_dir_reada_held(const struct btrfs_rust_dir_reada *reada);
+bool btrfs_rust_dir_reada_end_part(struct btrfs_rust_dir_reada *reada);
+bool btrfs_rust_dir_reada_look_up(struct btrfs_rust_dir_reada *reada,
+				  const struct btrfs_root *root, u64 ino);
+struct btrfs_rust_leaves btrfs_rust_dir_reada_plan(struct btrfs_rust_dir_reada *reada,
+						   struct btrfs_root *root,
+						   struct btrfs_rust_others others);
+
 /* A file extent, see data_reada.rs; without data on disk, @bytenr is 0. */
 struct btrfs_rust_extent {
 	u64 bytenr;
@@ -261,6 +300,7 @@ bool btrfs_rust_node_search(const struct extent_buffer *node, const struct btrfs
 			    u32 *slot);
 bool btrfs_rust_is_cached(const struct extent_buffer *node, u64 bytenr);
 bool btrfs_rust_is_evicted(const struct btrfs_root *root, u64 bytenr);
+bool btrfs_rust_is_unused(const struct btrfs_root *root, u64 bytenr);
 struct extent_buffer *btrfs_rust_commit_root(struct btrfs_root *root);
 struct extent_buffer *btrfs_rust_read_child(struct extent_buffer *node, u32 slot);
 void btrfs_rust_readahead_child(struct extent_buffer *node, u32 slot);

@@ -3,6 +3,7 @@
 //! Rust code of btrfs. C calls it through [`ffi`].
 
 mod data_reada;
+mod dir_reada;
 mod ffi;
 mod hash;
 mod leaf_reada;

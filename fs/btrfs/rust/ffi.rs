@@ -9,6 +9,7 @@
 #![expect(unsafe_code)]
 
 mod data;
+mod dir;
 mod eb;
 mod leaf;
 mod lru;
@@ -26,6 +27,7 @@ use crate::{
         DataReada,
         FileRange, //
     },
+    dir_reada::DirReada,
     leaf_reada::{
         self,
         LeafReada, //
@@ -75,6 +77,11 @@ check_prototypes! {
         btrfs_rust_leaf_reada_report, btrfs_rust_find_leaf;
     data: btrfs_rust_data_reada_init, btrfs_rust_data_reada_destroy, btrfs_rust_data_reada_advance,
         btrfs_rust_data_reada_plan, btrfs_rust_data_reada_report_evicted;
+    dir: btrfs_rust_dir_reada_init, btrfs_rust_dir_reada_destroy, btrfs_rust_dir_reada_habit,
+        btrfs_rust_dir_reada_list,
+        btrfs_rust_dir_reada_plan_list, btrfs_rust_dir_reada_add, btrfs_rust_dir_reada_held,
+        btrfs_rust_dir_reada_end_part,
+        btrfs_rust_dir_reada_look_up, btrfs_rust_dir_reada_plan;
     share: btrfs_rust_share_lookup, btrfs_rust_share_store, btrfs_rust_share_end_many_paths,
         btrfs_rust_share_prev_extent, btrfs_rust_share_add_prev_extent;
     lru: btrfs_rust_lru_init, btrfs_rust_lru_destroy, btrfs_rust_lru_lookup, btrfs_rust_lru_store,
@@ -227,6 +234,7 @@ storages! {
     btrfs_rust_leaf_reada: LeafReada;
     btrfs_rust_last_leaf: LastLeaf;
     btrfs_rust_data_reada: DataReada;
+    btrfs_rust_dir_reada: DirReada;
     btrfs_rust_share_cache: ShareCache;
     btrfs_rust_lru: Lru<lru::EntryPtr>;
     btrfs_rust_send_utimes: DirUtimes;

@@ -19,7 +19,7 @@
 #include "leaf_reada.h"
 #include "reada_stats.h"
 
-/* FILE_EXTENT_SIZE in leaf_reada.rs. */
+/* FILE_EXTENT_SIZE in leaf_reada/extents.rs. */
 static_assert(sizeof(struct btrfs_item) + sizeof(struct btrfs_file_extent_item) == 25 + 53);
 
 /* Smaller files have too few extents: planning takes longer than it saves. */
@@ -163,35 +163,31 @@ static bool follow_leaf(struct btrfs_fiemap_reada *reada, const struct btrfs_rus
 }
 
 /*
- * Submit a batch. The caller holds commit_root_sem. While a task waits for it, the semaphore is
- * released. Returns the number of leaves submitted.
+ * Submit the leaves of a batch, in the order of the plan. The caller holds commit_root_sem. While a
+ * task waits for it, the semaphore is released. Returns the number of leaves submitted: fewer if
+ * the commit root has changed, at a fatal signal, and on errors.
  */
-static u32 submit_batch(struct btrfs_fiemap_reada *reada, struct btrfs_rust_leaves chunk,
-			u64 root_gen)
+u32 btrfs_reada_submit(struct btrfs_root *root, const struct btrfs_rust_leaves *batch)
 {
-	struct btrfs_root *root = reada->inode->root;
+	const u64 root_gen = btrfs_header_generation(root->commit_root);
 	struct rw_semaphore *sem = &root->fs_info->commit_root_sem;
 	struct blk_plug plug;
 	u32 submitted = 0;
 
 	blk_start_plug(&plug);
-	while (chunk.count) {
-		for (u32 i = 0; i < chunk.count; i++) {
-			if (rwsem_is_contended(sem)) {
-				up_read(sem);
-				cond_resched();
-				down_read(sem);
-				if (btrfs_header_generation(root->commit_root) != root_gen)
-					goto out;
-			}
-			if (fatal_signal_pending(current) ||
-			    !btrfs_reada_leaf(root, &chunk.leaves[i], 0))
-				goto out;
-			submitted++;
+	while (submitted < batch->planned) {
+		if (rwsem_is_contended(sem)) {
+			up_read(sem);
+			cond_resched();
+			down_read(sem);
+			if (btrfs_header_generation(root->commit_root) != root_gen)
+				break;
 		}
-		chunk = btrfs_rust_leaf_reada_report(&reada->plan, chunk.count, false);
+		if (fatal_signal_pending(current) ||
+		    !btrfs_reada_leaf(root, &batch->leaves[submitted], 0))
+			break;
+		submitted++;
 	}
-out:
 	blk_finish_plug(&plug);
 	return submitted;
 }
@@ -221,12 +217,11 @@ void btrfs_fiemap_reada_advance(struct btrfs_fiemap_reada *reada, u64 offset)
 						   btrfs_reada_others(total, reada->held));
 		btrfs_reada_hold(total, &reada->held, batch.held);
 		btrfs_reada_count_batch(root, &batch);
-		submitted = submit_batch(reada, batch, root_gen);
+		submitted = btrfs_reada_submit(root, &batch);
 		up_read(&fs_info->commit_root_sem);
 
 		if (!reada->extent_root)
 			continue;
-		/* The leaves of the other chunks follow the first chunk in memory. */
 		for (u32 i = 0; i < submitted && reada->backref_leaves; i++) {
 			if (fatal_signal_pending(current) ||
 			    !follow_leaf(reada, &batch.leaves[i], root_gen))

@@ -13,12 +13,20 @@
 #include "../reada.h"
 #include "../send_utimes.h"
 #include "btrfs_rust.h"
+#include "reada_stats.h"
 
 static_assert(BTRFS_RUST_READA_NONE == READA_NONE);
 static_assert(BTRFS_RUST_READA_BACK == READA_BACK);
 static_assert(BTRFS_RUST_READA_FORWARD == READA_FORWARD);
 static_assert(BTRFS_RUST_READA_FORWARD_ALWAYS == READA_FORWARD_ALWAYS);
 static_assert(BTRFS_RUST_READA_MAX_SLOTS == BTRFS_READA_MAX_SLOTS);
+/* Used in dir_reada.rs. */
+static_assert(BTRFS_INODE_ITEM_KEY == 1);
+static_assert(BTRFS_DIR_ITEM_KEY == 84);
+static_assert(BTRFS_DIR_INDEX_KEY == 96);
+static_assert(BTRFS_XATTR_ITEM_KEY == 24);
+static_assert(BTRFS_EXTENT_DATA_KEY == 108);
+static_assert(sizeof(struct btrfs_item) + sizeof(struct btrfs_dir_item) == 25 + 30);
 /* for_move_down() in reada.rs selects at most this many nodes. */
 static_assert(SZ_128K / BTRFS_MIN_BLOCKSIZE <= BTRFS_READA_MAX_SLOTS);
 /* Used in send_utimes.rs. */
@@ -105,6 +113,21 @@ bool btrfs_rust_is_evicted(const struct btrfs_root *root, u64 bytenr)
 	struct btrfs_fs_info *fs_info = root->fs_info;
 
 	return !xa_load(&fs_info->buffer_tree, bytenr >> fs_info->nodesize_bits);
+}
+
+/* Whether the tree block at @bytenr was read ahead, and is not used yet. */
+bool btrfs_rust_is_unused(const struct btrfs_root *root, u64 bytenr)
+{
+	struct btrfs_fs_info *fs_info = root->fs_info;
+	const struct extent_buffer *eb;
+	bool ret;
+
+	/* Not find_extent_buffer(), which counts as an access. */
+	rcu_read_lock();
+	eb = xa_load(&fs_info->buffer_tree, bytenr >> fs_info->nodesize_bits);
+	ret = eb && btrfs_reada_is_unused(eb);
+	rcu_read_unlock();
+	return ret;
 }
 
 /*

@@ -16,8 +16,9 @@
 //! relocation) or the batch that the walk has entered was evicted. A commit, a waiter for
 //! `commit_root_sem` or an error ends a batch early. If it is empty, the next key plans again.
 //!
-//! Fiemap reads a range of keys. Its state is lost between calls, so it probes how far the last
-//! call has read ahead: it reads a batch only if the leaf at the probe distance is not cached.
+//! Fiemap and the listing of a directory read a range of keys. What they need may be cached, by
+//! earlier calls for example. So they probe: a batch is read only if the leaf at the probe distance
+//! is not cached.
 
 use core::ops::Range;
 
@@ -44,6 +45,13 @@ use crate::{
     },
 };
 
+mod extents;
+
+pub(crate) use extents::{
+    FileExtents,
+    SERIES_EXTENTS, //
+};
+
 /// Number of leaves to submit at a time: submission may block when the device queue is full.
 pub(crate) const CHUNK: usize = 64;
 
@@ -52,25 +60,6 @@ const MAX_STEPS: usize = 8192;
 
 /// Number of leaves below a level 1 node, a low estimate.
 const LEAVES_PER_NODE: usize = 128;
-
-/// A fiemap that starts past offset 0 and asks for at least this many extents is probably one of a
-/// series: leaves are read ahead for [`SERIES_CALLS`] such calls.
-pub(crate) const SERIES_EXTENTS: u32 = 32;
-const SERIES_CALLS: u32 = 16;
-
-/// Size of a file extent item in a leaf, in bytes: `struct btrfs_item` and
-/// `struct btrfs_file_extent_item`.
-const FILE_EXTENT_SIZE: u32 = 25 + 53;
-
-/// The file extents that a fiemap call asks for.
-pub(crate) struct FileExtents {
-    /// Keys of the file extent items.
-    pub(crate) range: Range<Key>,
-    /// The number of extents that the call asks for.
-    pub(crate) wanted: u32,
-    /// Whether the call starts at file offset 0.
-    pub(crate) is_first: bool,
-}
 
 /// State of the readahead of one walk, comparison or fiemap call.
 pub(crate) struct LeafReada {
@@ -153,29 +142,20 @@ impl LeafReada {
         })
     }
 
-    /// Creates the readahead of a fiemap call.
+    /// Creates the readahead of the leaves with keys in `range`, at most about `leaves`. It probes
+    /// whether leaves are cached.
     ///
     /// # Errors
     ///
     /// As for [`LeafReada::new`].
-    pub(crate) fn for_extents(disk: Disk, extents: FileExtents) -> Result<Self> {
-        let is_series = !extents.is_first && extents.wanted >= SERIES_EXTENTS;
-        let calls = if is_series { SERIES_CALLS } else { 1 };
-        // Assume half full leaves: a split leaves them half full, and random writes do not fill
-        // them much further.
-        let per_leaf = (disk.nodesize / 2 / FILE_EXTENT_SIZE).max(1);
-        let leaves = u64::from(extents.wanted.saturating_mul(calls).div_ceil(per_leaf));
-        let max_batch = disk.max_batch().min(leaves * u64::from(disk.nodesize));
-        let mut reada = Self::with_max_batch(disk, max_batch)?;
-        reada.next = reada.next.map(|_| extents.range.start);
-        reada.mark = extents.range.start;
-        reada.end = extents.range.end;
-        reada.budget = leaves.max(1) as usize;
-        if !extents.is_first {
-            reada.window.open();
-        }
-        let needed = extents.wanted.div_ceil(per_leaf).max(1);
-        reada.probe = Some(needed.min(reada.in_order as u32));
+    pub(crate) fn for_range(disk: Disk, range: Range<Key>, leaves: u64) -> Result<Self> {
+        let bytes = leaves.saturating_mul(u64::from(disk.nodesize));
+        let mut reada = Self::with_max_batch(disk, disk.max_batch().min(bytes))?;
+        reada.next = reada.next.map(|_| range.start);
+        reada.mark = range.start;
+        reada.end = range.end;
+        // `leaves` is a high estimate.
+        reada.probe = Some((leaves / 4).clamp(1, reada.in_order as u64) as u32);
         Ok(reada)
     }
 

@@ -50,7 +50,7 @@ void btrfs_reada_block_submitted(struct extent_buffer *eb, u64 root_id);
 void btrfs_reada_block_used(struct extent_buffer *eb, u64 root_id);
 void btrfs_reada_block_released(struct extent_buffer *eb);
 
-/* Whether @eb was read ahead for a send or fiemap and is still unused. */
+/* Whether @eb was read ahead in a planned batch and is still unused. */
 static inline bool btrfs_reada_is_unused(const struct extent_buffer *eb)
 {
 	return test_bit(EXTENT_BUFFER_PLANNED, &eb->bflags);

@@ -375,7 +375,7 @@ pub(crate) struct LastLeaf {
     /// The first key of the leaf, or of the subtree that could not be read.
     first: Key,
     /// The first key past it.
-    end: Key,
+    pub(crate) end: Key,
 }
 
 impl LastLeaf {

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: GPL-2.0
+
+/*
+ * Locking and I/O for the readahead of directories that are listed and whose entries are then
+ * looked up. dir_reada.rs decides what to read.
+ *
+ * The state of a directory does not depend on open files: many programs close a directory before
+ * they look up its entries. A filesystem keeps the states of the directories listed last, until
+ * they are not used for a while.
+ *
+ * The readahead reads the commit root, as fiemap's does. Items that have changed since the last
+ * commit are in memory.
+ */
+
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/refcount.h>
+#include <linux/unaligned.h>
+#include <linux/workqueue.h>
+#include "../btrfs_inode.h"
+#include "../ctree.h"
+#include "../fs.h"
+#include "dir_reada.h"
+#include "leaf_reada.h"
+
+/* Directories of a filesystem, and the time after which an unused one is dropped. */
+#define MAX_DIRS	32
+#define EXPIRE_TIME	(30 * HZ)
+/* Directories that tell what to expect of the next one. */
+#define ASKED_DIRS	3
+
+/* The readahead of a directory. */
+struct btrfs_dir_reada {
+	/* Entry in fs_info->dir_readas; protected by its lock, as are last_use and tgid. */
+	struct list_head list;
+	unsigned long last_use;
+	refcount_t refs;
+	u64 root_id;
+	u64 ino;
+	/* The process that has used it last. */
+	pid_t tgid;
+	/* Protects the members below. */
+	struct mutex lock;
+	struct btrfs_rust_dir_reada plan;
+	struct btrfs_reada_total *total;
+	/* The bytes of this reader in fs_info->reada_tree. */
+	u64 held;
+};
+
+static void put_reada(struct btrfs_dir_reada *reada)
+{
+	if (!refcount_dec_and_test(&reada->refs))
+		return;
+	btrfs_reada_hold(reada->total, &reada->held, 0);
+	btrfs_rust_dir_reada_destroy(&reada->plan);
+	kfree(reada);
+}
+
+static void put_list(struct list_head *list)
+{
+	struct btrfs_dir_reada *reada, *next;
+
+	list_for_each_entry_safe(reada, next, list, list)
+		put_reada(reada);
+}
+
+/* Drop the directories that were not used for a while. */
+static void expire_work(struct work_struct *work)
+{
+	struct btrfs_dir_readas *dirs = container_of(to_delayed_work(work),
+						     struct btrfs_dir_readas, expire);
+	struct btrfs_dir_reada *reada, *next;
+	LIST_HEAD(dropped);
+
+	spin_lock(&dirs->lock);
+	list_for_each_entry_safe_reverse(reada, next, &dirs->list, list) {
+		if (time_before(jiffies, reada->last_use + EXPIRE_TIME))
+			break;
+		list_move(&reada->list, &dropped);
+		dirs->count--;
+	}
+	if (dirs->count)
+		queue_delayed_work(system_dfl_wq, &dirs->expire, EXPIRE_TIME);
+	spin_unlock(&dirs->lock);
+	put_list(&dropped);
+}
+
+void btrfs_dir_readas_init(struct btrfs_fs_info *fs_info)
+{
+	struct btrfs_dir_readas *dirs = &fs_info->dir_readas;
+
+	spin_lock_init(&dirs->lock);
+	INIT_LIST_HEAD(&dirs->list);
+	INIT_DELAYED_WORK(&dirs->expire, expire_work);
+}
+
+/* Free all. No directory of the filesystem is in use any more. */
+void btrfs_dir_readas_destroy(struct btrfs_fs_info *fs_info)
+{
+	cancel_delayed_work_sync(&fs_info->dir_readas.expire);
+	put_list(&fs_info->dir_readas.list);
+}
+
+/* Find the readahead of @dir in the list. The caller holds the lock of @dirs. */
+static struct btrfs_dir_reada *find_reada(struct btrfs_dir_readas *dirs,
+					  const struct btrfs_inode *dir)
+{
+	struct btrfs_dir_reada *reada;
+
+	lockdep_assert_held(&dirs->lock);
+	list_for_each_entry(reada, &dirs->list, list) {
+		if (reada->ino == btrfs_ino(dir) && reada->root_id == btrfs_root_id(dir->root))
+			return reada;
+	}
+	return NULL;
+}
+
+/* Get a reference to the readahead of @dir. Returns NULL if there is none. */
+static struct btrfs_dir_reada *get_reada(const struct btrfs_inode *dir)
+{
+	struct btrfs_dir_readas *dirs = &dir->root->fs_info->dir_readas;
+	struct btrfs_dir_reada *reada;
+
+	spin_lock(&dirs->lock);
+	reada = find_reada(dirs, dir);
+	if (reada) {
+		list_move(&reada->list, &dirs->list);
+		reada->last_use = jiffies;
+		reada->tgid = current->tgid;
+		refcount_inc(&reada->refs);
+	}
+	spin_unlock(&dirs->lock);
+	return reada;
+}
+
+/* Add @reada in place of the one that @dir has, or of the one that was not used for the longest. */
+static void add_reada(struct btrfs_dir_reada *reada, const struct btrfs_inode *dir)
+{
+	struct btrfs_dir_readas *dirs = &dir->root->fs_info->dir_readas;
+	struct btrfs_dir_reada *old;
+
+	reada->last_use = jiffies;
+	reada->tgid = current->tgid;
+	refcount_inc(&reada->refs);
+	spin_lock(&dirs->lock);
+	old = find_reada(dirs, dir);
+	if (!old && dirs->count == MAX_DIRS)
+		old = list_last_entry(&dirs->list, struct btrfs_dir_reada, list);
+	if (old)
+		list_del(&old->list);
+	else if (!dirs->count++)
+		queue_delayed_work(system_dfl_wq, &dirs->expire, EXPIRE_TIME);
+	list_add(&reada->list, &dirs->list);
+	spin_unlock(&dirs->lock);
+	if (old)
+		put_reada(old);
+}
+
+/*
+ * Ask the directories that this process has used last what to expect of @dir. The last one is often
+ * its parent, of which few entries have been looked up yet, and the one before a sibling.
+ */
+static void ask_others(const struct btrfs_inode *dir, struct btrfs_rust_directory *directory)
+{
+	struct btrfs_dir_readas *dirs = &dir->root->fs_info->dir_readas;
+	struct btrfs_dir_reada *others[ASKED_DIRS];
+	struct btrfs_dir_reada *reada;
+	int count = 0;
+
+	spin_lock(&dirs->lock);
+	list_for_each_entry(reada, &dirs->list, list) {
+		if (reada->root_id != btrfs_root_id(dir->root) || reada->tgid != current->tgid)
+			continue;
+		refcount_inc(&reada->refs);
+		others[count++] = reada;
+		if (count == ASKED_DIRS)
+			break;
+	}
+	spin_unlock(&dirs->lock);
+	for (int i = 0; i < count; i++) {
+		if (!directory->window && mutex_trylock(&others[i]->lock)) {
+			btrfs_rust_dir_reada_habit(&others[i]->plan, dir->root, directory);
+			mutex_unlock(&others[i]->lock);
+		}
+		put_reada(others[i]);
+	}
+}
+
+/*
+ * Get the readahead of @dir, of which a part will be listed, from the index @pos on. It is a new
+ * one if the listing begins. Returns NULL if there is none: it is off, there is no memory, or the
+ * listing has ended.
+ */
+struct btrfs_dir_reada *btrfs_dir_reada_begin(struct btrfs_inode *dir, u64 pos, u64 last_index)
+{
+	struct btrfs_fs_info *fs_info = dir->root->fs_info;
+	struct btrfs_rust_directory directory = {
+		.ino = btrfs_ino(dir),
+		.size = i_size_read(&dir->vfs_inode),
+		.last_index = last_index,
+	};
+	struct btrfs_rust_disk disk;
+	struct btrfs_dir_reada *reada;
+
+	if (!READ_ONCE(fs_info->reada.dir_enable) || pos > last_index)
+		return NULL;
+	if (pos > BTRFS_DIR_START_INDEX) {
+		reada = get_reada(dir);
+		if (reada)
+			return reada;
+	}
+	reada = kzalloc_obj(*reada);
+	if (!reada)
+		return NULL;
+	refcount_set(&reada->refs, 1);
+	mutex_init(&reada->lock);
+	reada->root_id = btrfs_root_id(dir->root);
+	reada->ino = btrfs_ino(dir);
+	reada->total = &fs_info->reada_tree;
+	disk = btrfs_reada_disk(fs_info);
+	ask_others(dir, &directory);
+	btrfs_rust_dir_reada_init(&reada->plan, &disk, &directory);
+	add_reada(reada, dir);
+	return reada;
+}
+
+/* The other readers of the filesystem. */
+static struct btrfs_rust_others others(const struct btrfs_dir_reada *reada)
+{
+	return (struct btrfs_rust_others){
+		.held = atomic64_read(&reada->total->bytes) - reada->held,
+		.count = atomic_read(&reada->total->readers),
+	};
+}
+
+static void hold(struct btrfs_dir_reada *reada)
+{
+	const u64 held = btrfs_rust_dir_reada_held(&reada->plan);
+
+	if (held != reada->held)
+		btrfs_reada_hold(reada->total, &reada->held, held);
+}
+
+/* Plan a batch of the listing, or of the lookups, and submit it. */
+static void read_batch(struct btrfs_dir_reada *reada, struct btrfs_root *root, bool is_listing)
+{
+	struct btrfs_rust_leaves batch;
+
+	lockdep_assert_held(&reada->lock);
+
+	down_read(&root->fs_info->commit_root_sem);
+	if (is_listing)
+		batch = btrfs_rust_dir_reada_plan_list(&reada->plan, root, others(reada));
+	else
+		batch = btrfs_rust_dir_reada_plan(&reada->plan, root, others(reada));
+	btrfs_reada_count_batch(root, &batch);
+	btrfs_reada_submit(root, &batch);
+	up_read(&root->fs_info->commit_root_sem);
+}
+
+/* Move the listing to the index @pos, and read ahead. */
+void btrfs_dir_reada_list(struct btrfs_dir_reada *reada, struct btrfs_inode *dir, u64 pos)
+{
+	if (!reada)
+		return;
+	mutex_lock(&reada->lock);
+	while (btrfs_rust_dir_reada_list(&reada->plan, pos))
+		read_batch(reada, dir->root, true);
+	mutex_unlock(&reada->lock);
+}
+
+/* Note the entries in @buf, struct dir_entry, with an index below @pos: they were listed. */
+void btrfs_dir_reada_add(struct btrfs_dir_reada *reada, const void *buf, int entries, u64 pos)
+{
+	if (!reada)
+		return;
+	mutex_lock(&reada->lock);
+	while (entries--) {
+		const struct dir_entry *entry = buf;
+
+		if (get_unaligned(&entry->offset) >= pos)
+			break;
+		btrfs_rust_dir_reada_add(&reada->plan, get_unaligned(&entry->offset),
+					 get_unaligned(&entry->ino));
+		buf += sizeof(*entry) + get_unaligned(&entry->name_len);
+	}
+	mutex_unlock(&reada->lock);
+}
+
+/*
+ * End a part of the listing. If its entries are being looked up, read ahead for them. @path is
+ * released: after an error it may hold locks.
+ */
+void btrfs_dir_reada_end(struct btrfs_dir_reada *reada, struct btrfs_inode *dir,
+			 struct btrfs_path *path)
+{
+	if (!reada)
+		return;
+	btrfs_release_path(path);
+	mutex_lock(&reada->lock);
+	if (btrfs_rust_dir_reada_end_part(&reada->plan))
+		read_batch(reada, dir->root, false);
+	hold(reada);
+	mutex_unlock(&reada->lock);
+	put_reada(reada);
+}
+
+/*
+ * Note the lookup of the inode @ino in @dir, and read ahead. Nothing is done if the inode is in
+ * memory, or if another task is looking up an entry of the same directory.
+ */
+void btrfs_dir_reada_look_up(struct btrfs_inode *dir, u64 ino)
+{
+	struct btrfs_root *root = dir->root;
+	struct btrfs_dir_reada *reada;
+
+	if (list_empty_careful(&root->fs_info->dir_readas.list) ||
+	    !READ_ONCE(root->fs_info->reada.dir_enable) || xa_load(&root->inodes, ino))
+		return;
+	reada = get_reada(dir);
+	if (!reada)
+		return;
+	if (mutex_trylock(&reada->lock)) {
+		if (btrfs_rust_dir_reada_look_up(&reada->plan, root, ino))
+			read_batch(reada, root, false);
+		hold(reada);
+		mutex_unlock(&reada->lock);
+	}
+	put_reada(reada);
+}

@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Readahead for a task that lists a directory and looks up its entries, such as `find` or `ls -l`.
+//!
+//! A listing reads the DIR_INDEX items of a directory in order; [`DirReada::list`] reads their
+//! leaves ahead. [`DirReada::add`] notes the inode numbers of the listed entries. The lookup of an
+//! entry reads the leaf with its DIR_ITEM, whose key is a hash of the name. If the inode is not in
+//! memory, it also reads the leaf with the INODE_ITEM, and C calls [`DirReada::look_up`]. After
+//! [`MIN_LOOKUPS`] of them, [`DirReada::plan`] plans the leaves of the next entries. If the task
+//! has looked up the entries of the directory before, the plan does not wait for them; see
+//! [`Habit`].
+//!
+//! The next entries are the next ones in the listing, or those with the next inode numbers. Two
+//! lookups tell which. When the lookups reach the entries of the last batch, the next batch is
+//! planned. So at most two batches are ahead. Batches double up to [`MAX_BATCH`]. A batch that
+//! the lookups have passed is checked: if more than an eighth of its leaves are unused, the window
+//! shrinks, and if more than half of them are, nothing is planned any more.
+//!
+//! The leaves with DIR_ITEMs are used in random order. They are planned as the lookups double.
+
+use kernel::{
+    prelude::*,
+    sizes::SZ_4M, //
+};
+
+use crate::{
+    leaf_reada::LeafReada,
+    tree::{
+        Key,
+        LastLeaf,
+        Leaf,
+        Root,
+        Tree, //
+    },
+    window::{
+        permute,
+        sort_by_address,
+        Disk,
+        Others,
+        Window,
+        FIRST_WINDOW, //
+    },
+};
+
+mod directory;
+mod entries;
+mod names;
+
+use directory::{
+    first_key,
+    DIR_INDEX,
+    DIR_ITEM,
+    EXTENT_DATA,
+    INODE_ITEM,
+    XATTR_ITEM, //
+};
+pub(crate) use directory::{
+    Directory,
+    Habit, //
+};
+use entries::Entries;
+use names::Names;
+
+/// Lookups before the first plan: a task that looks up a single entry reads no more for that.
+const MIN_LOOKUPS: usize = 2;
+
+/// Lookups of entries that were not listed, before the first plan, that end the readahead.
+const MAX_STRAYS: usize = 32;
+
+/// Maximum number of entries noted at a time, in 1 MiB: `fts` lists 100,000 entries before it looks
+/// them up. They take at most a quarter of the window.
+const MAX_ENTRIES: u64 = 1 << 17;
+
+/// Entries to sort for each leaf of a batch, if the entries are not sorted.
+const ENTRIES_PER_LEAF: usize = 8;
+
+/// Maximum size of a batch, in bytes: the task submits it, with the directory locked.
+const MAX_BATCH: u64 = SZ_4M as u64;
+
+/// Listings of directories with fewer leaves have no readahead of their own.
+const MIN_LEAVES: u64 = 4;
+
+/// The tree blocks in memory.
+pub(crate) trait Cache {
+    /// Returns whether the block at `blockptr` is cached or being read.
+    fn has(&self, blockptr: u64) -> bool;
+    /// Returns whether it was also read ahead and not used yet.
+    fn has_unused(&self, blockptr: u64) -> bool;
+}
+
+/// State of the readahead of one directory.
+pub(crate) struct DirReada {
+    disk: Disk,
+    /// Readahead of the listing; `None` for a small directory.
+    listing: Option<LeafReada>,
+    entries: Entries,
+    names: Names,
+    /// Set if the order of the lookups is known or expected.
+    is_started: bool,
+    /// Set if lookups are in the order of the inode numbers, not in that of the listing.
+    by_inode: bool,
+    /// Position of the entry of the first lookup.
+    first: usize,
+    /// The number of lookups of listed entries, and of others before the first plan.
+    lookups: usize,
+    strays: usize,
+    /// Set if the lookups have reached the last batch.
+    is_due: bool,
+    /// Set if nothing is planned any more: most of a batch was unused.
+    is_stopped: bool,
+    /// Size of the next batch, in leaves.
+    window: Window,
+    /// The leaves of the last plan, in submission order.
+    leaves: KVVec<Leaf>,
+    /// Logical addresses of the leaves with inodes, in the last batch and in the one before it.
+    batch: KVVec<u64>,
+    passed: KVVec<u64>,
+    /// Scratch space to sort a batch.
+    order: KVVec<u32>,
+}
+
+impl DirReada {
+    /// Creates the readahead of a directory whose listing begins.
+    pub(crate) fn new(disk: Disk, directory: &Directory) -> Self {
+        let leaves = directory.leaves(disk.nodesize);
+        let [names, listing, end] =
+            [DIR_ITEM, DIR_INDEX, DIR_INDEX + 1].map(|kind| first_key(directory.ino, kind));
+        let Habit { window, by_inode } = directory.habit;
+        let is_expected = window > 0;
+        let mark = if is_expected { 0 } else { MIN_LOOKUPS };
+        Self {
+            disk,
+            listing: (leaves >= MIN_LEAVES)
+                .then(|| LeafReada::for_range(disk, listing..end, leaves).ok())
+                .flatten(),
+            entries: Entries::new(),
+            names: Names::new(names, listing, mark),
+            is_started: is_expected,
+            by_inode,
+            first: 0,
+            lookups: 0,
+            strays: 0,
+            is_due: is_expected,
+            is_stopped: false,
+            window: Self::window(disk, window),
+            leaves: KVVec::new(),
+            batch: KVVec::new(),
+            passed: KVVec::new(),
+            order: KVVec::new(),
+        }
+    }
+
+    /// A window of at least `expected` leaves, if the limits of the disk allow that.
+    fn window(disk: Disk, expected: u64) -> Window {
+        let first = disk.nodes(FIRST_WINDOW).max(1) as u64;
+        let mut window = Window::new(first, disk.nodes(disk.max_batch().min(MAX_BATCH)) as u64);
+        window.grow();
+        while window.size() < expected.min(window.most()) {
+            window.grow();
+        }
+        window
+    }
+
+    /// Moves the listing to the entry with `index`. Returns whether to plan its next batch.
+    pub(crate) fn list(&mut self, index: u64) -> bool {
+        let offset = index;
+        let key = Key {
+            offset,
+            ..self.names.end
+        };
+        let listing = self.listing.as_mut();
+        listing.is_some_and(|listing| listing.advance(key, |_| false))
+    }
+
+    /// The readahead of the listing.
+    pub(crate) fn listing(&mut self) -> Option<&mut LeafReada> {
+        self.listing.as_mut()
+    }
+
+    /// Notes that the listing has returned the entry with `index` and the inode number `ino`.
+    pub(crate) fn add(&mut self, index: u64, ino: u64) {
+        let most = (self.disk.window() / 4 / size_of::<u64>() as u64).min(MAX_ENTRIES);
+        if !self.is_stopped {
+            self.entries.add(index, ino, most as usize);
+        }
+    }
+
+    /// Notes that a part of the listing has ended. Returns whether to plan a batch.
+    pub(crate) fn end_part(&mut self) -> bool {
+        self.is_due && self.prepare()
+    }
+
+    /// Notes that the inode `ino` is looked up and is not in memory. Returns whether to plan.
+    pub(crate) fn look_up(&mut self, ino: u64, cache: &impl Cache) -> bool {
+        if self.is_stopped {
+            return false;
+        }
+        if !self.is_started {
+            return self.start(ino) && self.prepare();
+        }
+        self.lookups = self.lookups.saturating_add(1);
+        let (last, window) = (self.batch.last(), &mut self.window);
+        let is_lost = || {
+            let is_lost = last.is_some_and(|last| !cache.has(*last));
+            if is_lost {
+                window.shrink();
+            }
+            is_lost
+        };
+        self.is_due |= self.entries.reach(ino, is_lost);
+        (self.is_due || self.names.are_due(self.lookups)) && self.prepare()
+    }
+
+    /// Counts one of the first lookups. Returns whether it is the last of them: then the order of
+    /// the lookups is known.
+    fn start(&mut self, ino: u64) -> bool {
+        let Some(found) = self.entries.position(ino) else {
+            self.strays += 1;
+            self.is_stopped = self.strays >= MAX_STRAYS;
+            return false;
+        };
+        self.lookups += 1;
+        if self.lookups < MIN_LOOKUPS {
+            self.first = found;
+            return false;
+        }
+        self.by_inode = !Entries::is_near(self.first, found);
+        // A few leaves may be read in any order.
+        if self.entries.len() as u64 > self.window.most() {
+            let position = self.first.min(found);
+            self.entries.start_at(position, ino, self.by_inode);
+        }
+        self.is_started = true;
+        self.is_due = true;
+        true
+    }
+
+    /// Prepares a plan: sorts entries, and allocates memory, which a plan must not do under
+    /// `commit_root_sem`. Returns whether there is something to plan.
+    fn prepare(&mut self) -> bool {
+        let has_inodes = self.is_due && !self.entries.are_planned();
+        if self.is_stopped || !(has_inodes || self.names.are_due(self.lookups)) {
+            return false;
+        }
+        let batch = self.window.size() as usize + 1;
+        let next = if self.by_inode {
+            usize::MAX
+        } else {
+            batch * ENTRIES_PER_LEAF
+        };
+        self.entries.sort(next);
+        let most = batch + self.name_leaves();
+        self.leaves.clear();
+        self.order.clear();
+        self.leaves.reserve(most, GFP_KERNEL).is_ok()
+            && self.order.reserve(most, GFP_KERNEL).is_ok()
+            && self.passed.reserve(batch, GFP_KERNEL).is_ok()
+    }
+
+    fn name_leaves(&self) -> usize {
+        Names::count(self.lookups, self.window.most() as usize)
+    }
+
+    /// Plans leaves, if [`DirReada::look_up`] or [`DirReada::end_part`] has just returned true. The
+    /// readahead of `others` limits the size.
+    pub(crate) fn plan<T: Tree>(&mut self, tree: &T, others: Others, cache: &impl Cache) {
+        self.leaves.clear();
+        if let Root::Uncommitted = tree.root() {
+            return;
+        }
+        if self.is_due && !self.entries.are_planned() {
+            self.check_use(cache);
+            let held = (self.disk.nodes(others.held) + self.passed.len()) as u64;
+            let batch = self.window.room(2 * self.window.most(), held, others);
+            if !self.is_stopped {
+                self.plan_inodes(tree, batch as usize, cache);
+            }
+        }
+        let inodes = self.leaves.len();
+        if self.names.are_due(self.lookups) {
+            let count = self.name_leaves();
+            self.names.plan(tree, self.lookups, count, &mut self.leaves);
+        }
+        let in_order = inodes.min(self.disk.nodes(FIRST_WINDOW));
+        let leaves = &self.leaves;
+        sort_by_address(&mut self.order, leaves.len(), in_order, |number| {
+            leaves[number].ptr.blockptr
+        });
+        permute(&mut self.leaves, &mut self.order);
+    }
+
+    /// Checks the batch that the lookups have passed, and makes room for the next one.
+    fn check_use(&mut self, cache: &impl Cache) {
+        let unused = unused(&self.passed, cache);
+        if unused * 2 > self.passed.len() {
+            self.is_stopped = true;
+        } else if unused * 8 > self.passed.len() {
+            self.window.shrink();
+        }
+        core::mem::swap(&mut self.batch, &mut self.passed);
+        self.batch.clear();
+    }
+
+    /// Plans up to `batch` leaves with the next inodes, or one more. Leaves in memory do not count.
+    fn plan_inodes<T: Tree>(&mut self, tree: &T, batch: usize, cache: &impl Cache) {
+        let mut last = LastLeaf::default();
+        self.entries.begin_batch();
+        self.is_due = false;
+        while let Some(ino) = self.entries.next() {
+            let key = first_key(ino, INODE_ITEM);
+            let is_full = self.batch.len() >= batch;
+            let must_yield = || self.entries.has_begun() && tree.is_contended();
+            if key >= last.end && (is_full || must_yield()) {
+                break;
+            }
+            self.plan_leaf(tree, &mut last, key, cache);
+            if reads_on(ino, last.end) {
+                let next = last.end;
+                self.plan_leaf(tree, &mut last, next, cache);
+            }
+            self.entries.advance();
+        }
+        if self.batch.len() >= batch {
+            self.window.grow();
+        }
+    }
+
+    /// Plans the leaf with `key`, unless it is in memory or was found before.
+    fn plan_leaf<T: Tree>(&mut self, tree: &T, last: &mut LastLeaf, key: Key, cache: &impl Cache) {
+        let leaf = last.find(tree, key);
+        if let Some(leaf) = leaf.filter(|leaf| !cache.has(leaf.ptr.blockptr)) {
+            // prepare() has reserved memory for a batch.
+            let _ = self.batch.push_within_capacity(leaf.ptr.blockptr);
+            let _ = self.leaves.push_within_capacity(leaf);
+        }
+    }
+
+    /// What the lookups so far tell about other directories.
+    pub(crate) fn habit(&self, cache: &impl Cache) -> Habit {
+        let are_used = unused(&self.batch, cache) * 8 <= self.batch.len();
+        let are_looked_up = self.lookups > 0 && self.lookups * 2 >= self.entries.len();
+        if self.is_stopped || !are_used || !are_looked_up {
+            return Habit::default();
+        }
+        Habit {
+            window: self.window.size(),
+            by_inode: self.by_inode,
+        }
+    }
+
+    /// The leaves to submit, in this order.
+    pub(crate) fn leaves(&self) -> &[Leaf] {
+        &self.leaves
+    }
+
+    /// The size of the leaves with inodes in the last two batches, in bytes; 0 once the lookups
+    /// have reached the last batch of all.
+    pub(crate) fn held(&self) -> u64 {
+        if self.is_stopped || (self.is_due && self.entries.are_planned()) {
+            return 0;
+        }
+        (self.batch.len() + self.passed.len()) as u64 * u64::from(self.disk.nodesize)
+    }
+}
+
+/// Whether a lookup of `ino` also reads the leaf after that of its INODE_ITEM, whose first key is
+/// `next`: `acls_after_inode_item()` looks for items up to XATTR_ITEMs.
+fn reads_on(ino: u64, next: Key) -> bool {
+    let is_extent = next.kind == EXTENT_DATA && next.offset == 0;
+    next.objectid == ino && (next.kind <= XATTR_ITEM || is_extent)
+}
+
+/// The number of `leaves` that were read ahead and not used yet.
+fn unused(leaves: &[u64], cache: &impl Cache) -> usize {
+    leaves
+        .iter()
+        .filter(|leaf| cache.has_unused(**leaf))
+        .count()
+}
+
+#[cfg(CONFIG_BTRFS_RUST_KUNIT_TEST)]
+mod tests;

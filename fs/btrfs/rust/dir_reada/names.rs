@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Readahead of DIR_ITEMs. Lookups use them in random order.
+
+use kernel::prelude::*;
+
+use super::MIN_LOOKUPS;
+use crate::tree::{
+    Cursor,
+    Key,
+    Leaf,
+    Tree, //
+};
+
+/// Leaves with DIR_ITEMs to read ahead for each lookup so far.
+const LEAVES_PER_LOOKUP: usize = 8;
+
+/// The DIR_ITEMs of a directory that were not planned yet.
+pub(super) struct Names {
+    pub(super) next: Key,
+    pub(super) end: Key,
+    /// The number of lookups at which more of them are planned. It doubles each time.
+    mark: usize,
+}
+
+impl Names {
+    /// None of the DIR_ITEMs from the key `first` to `end` were planned. The first ones are planned
+    /// after `mark` lookups.
+    pub(super) fn new(first: Key, end: Key, mark: usize) -> Self {
+        Self {
+            next: first,
+            end,
+            mark,
+        }
+    }
+
+    /// Whether to plan leaves after `lookups` lookups.
+    pub(super) fn are_due(&self, lookups: usize) -> bool {
+        self.next < self.end && lookups >= self.mark
+    }
+
+    /// The number of leaves to plan, at most `most`.
+    pub(super) fn count(lookups: usize, most: usize) -> usize {
+        let leaves = lookups.max(MIN_LOOKUPS).saturating_mul(LEAVES_PER_LOOKUP);
+        leaves.min(most)
+    }
+
+    /// Adds the next leaves to `leaves`, which has room for `count` more.
+    pub(super) fn plan<T: Tree>(
+        &mut self,
+        tree: &T,
+        lookups: usize,
+        count: usize,
+        leaves: &mut KVVec<Leaf>,
+    ) {
+        self.mark = lookups.max(MIN_LOOKUPS).saturating_mul(2);
+        let Some(mut cursor) = Cursor::new(tree, self.next, true, self.end) else {
+            return;
+        };
+        for _ in 0..count {
+            if cursor.descend_to_leaves().is_none() || tree.is_contended() {
+                break;
+            }
+            if let Some(&ptr) = cursor.ptr() {
+                let _ = leaves.push_within_capacity(Leaf { ptr, tree: 0 });
+            }
+            cursor.advance();
+        }
+        self.next = cursor.key().unwrap_or(self.end);
+    }
+}

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#[kernel::macros::kunit_tests(btrfs_dir_reada)]
+mod suite {
+    use core::ops::Range;
+
+    use super::super::*;
+    use crate::{
+        tree::tests::*,
+        window::tests::{
+            ALONE,
+            DISK,
+            WITHOUT_READAHEAD, //
+        },
+    };
+
+    /// The inode number of the directory. Its DIR_ITEMs are in one leaf.
+    const DIR: u64 = 5;
+
+    fn directory(entries: u64) -> Directory {
+        Directory {
+            ino: DIR,
+            size: entries * 20,
+            last_index: entries + 1,
+            habit: Habit::default(),
+        }
+    }
+
+    /// A directory whose listing has returned these inode numbers.
+    fn listed(inodes: impl IntoIterator<Item = u64>) -> DirReada {
+        let mut reada = DirReada::new(DISK, &directory(1000));
+        // No readahead of DIR_ITEMs.
+        reada.names.next = reada.names.end;
+        add(&mut reada, inodes);
+        reada
+    }
+
+    /// Lists more entries with these inode numbers.
+    fn add(reada: &mut DirReada, inodes: impl IntoIterator<Item = u64>) {
+        for ino in inodes {
+            let index = reada.entries.last_index + 1;
+            reada.add(index, ino);
+        }
+    }
+
+    /// Leaves with ten inode numbers each, from 10 on, at addresses 1, 2 and so on.
+    fn leaves(count: u64) -> Result<KVVec<(u64, u64)>> {
+        array((1..=count).map(|number| (number * 10, number)))
+    }
+
+    /// Blocks in memory: those in `unused` were read ahead and not used, and those in `cached`.
+    #[derive(Default)]
+    struct Blocks {
+        unused: Range<u64>,
+        cached: Range<u64>,
+    }
+
+    impl Cache for Blocks {
+        fn has(&self, blockptr: u64) -> bool {
+            self.cached.contains(&blockptr)
+        }
+        fn has_unused(&self, blockptr: u64) -> bool {
+            self.unused.contains(&blockptr)
+        }
+    }
+
+    /// No block was evicted.
+    struct Everything;
+
+    impl Cache for Everything {
+        fn has(&self, _: u64) -> bool {
+            true
+        }
+        fn has_unused(&self, _: u64) -> bool {
+            false
+        }
+    }
+
+    /// Looks up an inode. Returns whether a batch is to be planned.
+    fn look_up(reada: &mut DirReada, ino: u64) -> bool {
+        reada.look_up(ino, &Everything)
+    }
+
+    /// Plans a batch, of which all leaves so far were used. Returns its addresses.
+    fn plan<T: Tree>(reada: &mut DirReada, tree: &T) -> Result<KVVec<u64>> {
+        reada.plan(tree, ALONE, &Blocks::default());
+        array(reada.leaves().iter().map(|leaf| leaf.ptr.blockptr))
+    }
+
+    /// Looks up the inodes and plans when that is due. Returns the addresses of all batches.
+    fn walk<T: Tree>(
+        reada: &mut DirReada,
+        tree: &T,
+        inodes: impl IntoIterator<Item = u64>,
+    ) -> Result<KVVec<u64>> {
+        let mut found = KVVec::new();
+        for ino in inodes {
+            if look_up(reada, ino) {
+                for address in plan(reada, tree)? {
+                    found.push(address, GFP_KERNEL)?;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    #[test]
+    fn two_lookups_start_the_readahead() -> Result {
+        let leaves = leaves(100)?;
+        let tree = tree(&leaves, &NONE, 1);
+        let mut reada = listed(10..1000);
+        // An inode that was not listed does not count.
+        assert!(!look_up(&mut reada, 10) && !look_up(&mut reada, 2000));
+        assert!(look_up(&mut reada, 11));
+        assert_eq!(*plan(&mut reada, &tree)?, [1, 2, 3, 4, 5, 6, 7, 8]);
+        // The lookups are in the batch: the next one is due, and then no other.
+        assert!(look_up(&mut reada, 12));
+        assert_eq!(plan(&mut reada, &tree)?.len(), 16);
+        assert!(!look_up(&mut reada, 13));
+        assert!(!look_up(&mut reada, 79));
+        assert!(look_up(&mut reada, 90));
+        assert_eq!(plan(&mut reada, &tree)?.first(), Some(&25));
+        Ok(())
+    }
+
+    #[test]
+    fn each_leaf_is_read_once() -> Result {
+        let leaves = leaves(3000)?;
+        let tree = tree(&leaves, &NONE, 1);
+        let mut reada = listed((10..30000).step_by(3));
+        let mut found = walk(&mut reada, &tree, (10..30000).step_by(3))?;
+        found.sort_unstable();
+        assert!(found.iter().copied().eq(1..3000));
+        Ok(())
+    }
+
+    #[test]
+    fn order_of_lookups_is_that_of_the_listing_or_of_the_inodes() -> Result {
+        let leaves = leaves(1000)?;
+        let tree = tree(&leaves, &NONE, 1);
+        // Listed in an order of leaves 1, 501, 2, 502 and so on.
+        let inodes = || (0..500).flat_map(|number| [10 + number * 10, 5010 + number * 10]);
+        let mut reada = listed(inodes());
+        assert!(!look_up(&mut reada, 10) && look_up(&mut reada, 5010));
+        // The leaves of the first entries, in the order of inode numbers.
+        assert_eq!(*plan(&mut reada, &tree)?, [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(reada.entries.sorted, 9 * ENTRIES_PER_LEAF);
+        let mut reada = listed(inodes());
+        assert!(!look_up(&mut reada, 10) && look_up(&mut reada, 400));
+        // Lookups are by inode number, and those before this one are done.
+        assert_eq!(plan(&mut reada, &tree)?.first(), Some(&40));
+        assert_eq!(reada.entries.sorted, 1000);
+        Ok(())
+    }
+
+    #[test]
+    fn lookups_of_a_later_part_of_the_listing_go_on() -> Result {
+        let leaves = leaves(100)?;
+        let tree = tree(&leaves, &NONE, 1);
+        let mut reada = listed(10..50);
+        assert!(!reada.end_part());
+        assert_eq!(*walk(&mut reada, &tree, 10..50)?, [1, 2, 3, 4]);
+        add(&mut reada, 50..80);
+        // The lookups have reached the last batch, so the next one is planned at once.
+        assert!(reada.end_part());
+        assert_eq!(*plan(&mut reada, &tree)?, [5, 6, 7]);
+        assert!(!reada.end_part());
+        Ok(())
+    }
+
+    #[test]
+    fn inodes_in_memory_are_passed_over() -> Result {
+        let leaves = leaves(1000)?;
+        let tree = tree(&leaves, &NONE, 1);
+        let mut reada = listed(10..10000);
+        walk(&mut reada, &tree, [10, 11])?;
+        assert_eq!(
+            *walk(&mut reada, &tree, [5000])?.first().ok_or(EINVAL)?,
+            500
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn unused_leaves_shrink_the_window_and_stop_the_readahead() -> Result {
+        let leaves = leaves(1000)?;
+        let tree = tree(&leaves, &NONE, 1);
+        // The size of the next batch; 0 if there is none.
+        for (unused, size) in [(0, 64), (1, 64), (2, 16), (4, 16), (5, 0)] {
+            let mut reada = listed(10..10000);
+            walk(&mut reada, &tree, 10..13)?;
+            // The lookups reach the second batch, so the first one is checked.
+            assert!(look_up(&mut reada, 100));
+            let blocks = Blocks {
+                unused: 9 - unused..9,
+                ..Blocks::default()
+            };
+            reada.plan(&tree, ALONE, &blocks);
+            assert_eq!(reada.leaves().is_empty(), size == 0);
+            assert!(size == 0 || reada.window.size() == size);
+            assert_eq!(look_up(&mut reada, 2000), size > 0);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn evicted_batch_is_planned_again() -> Result {
+        let leaves = leaves(1000)?;
+        let tree = tree(&leaves, &NONE, 1);
+        let mut reada = listed(10..10000);
+        walk(&mut reada, &tree, 10..12)?;
+        assert!(reada.look_up(30, &Blocks::default()));
+        assert_eq!(plan(&mut reada, &tree)?.first(), Some(&3));
+        Ok(())
+    }
+
+    #[test]
+    fn names_are_planned_as_lookups_double() -> Result {
+        let leaves = array((0..400).map(|number| (number * 10, number)))?;
+        let tree = tree(&leaves, &NONE, 1);
+        let mut reada = listed(5000..6000);
+        (reada.names.next, reada.names.end) = (key(10), key(2000));
+        let mut found = KVVec::new();
+        for ino in 5000..5100 {
+            let count = if look_up(&mut reada, ino) {
+                plan(&mut reada, &tree)?
+                    .iter()
+                    .filter(|address| **address < 399)
+                    .count()
+            } else {
+                0
+            };
+            found.push(count, GFP_KERNEL)?;
+        }
+        let planned = |lookup: usize| found.get(lookup - 1).copied();
+        assert_eq!([1, 2, 4, 8].map(planned), [0, 16, 32, 64].map(Some));
+        // All of them once, from the first to the last.
+        assert_eq!(found.iter().sum::<usize>(), 199);
+        Ok(())
+    }
+
+    #[test]
+    fn nothing_is_planned_without_readahead_or_tree() -> Result {
+        let leaves = leaves(100)?;
+        for disk in WITHOUT_READAHEAD {
+            let mut reada = DirReada::new(disk, &directory(1000));
+            add(&mut reada, 10..100);
+            assert!((10..100).all(|ino| !look_up(&mut reada, ino) && !reada.list(ino)));
+        }
+        let tree = tree(&leaves, &NONE, 1);
+        tree.is_committed.set(false);
+        let mut reada = listed(10..1000);
+        assert!(!look_up(&mut reada, 10) && look_up(&mut reada, 11));
+        assert!(plan(&mut reada, &tree)?.is_empty());
+        // The next lookup tries again.
+        tree.is_committed.set(true);
+        assert!(look_up(&mut reada, 12));
+        assert_eq!(plan(&mut reada, &tree)?.first(), Some(&1));
+        Ok(())
+    }
+
+    #[test]
+    fn entries_take_a_quarter_of_the_window() -> Result {
+        let disk = Disk {
+            readahead: 128,
+            ..DISK
+        };
+        let most = (128 << 10) / 4 / 8;
+        let leaves = leaves(2000)?;
+        let tree = tree(&leaves, &NONE, 1);
+        let mut reada = DirReada::new(disk, &directory(1 << 20));
+        add(&mut reada, 10..1 << 20);
+        assert_eq!(reada.entries.len(), most);
+        // Entries that were looked up make room. Repeated ones are left out.
+        let mut reada = DirReada::new(disk, &directory(1 << 20));
+        add(&mut reada, 10..10 + most as u64);
+        walk(&mut reada, &tree, 10..10 + most as u64)?;
+        let last = reada.entries.last_index;
+        reada.add(last, 20_000);
+        assert_eq!(reada.entries.inodes.last(), Some(&(9 + most as u64)));
+        reada.add(last + 1, 6000);
+        assert_eq!(reada.entries.inodes.last(), Some(&6000));
+        assert!(reada.entries.len() < most && look_up(&mut reada, 6000));
+        Ok(())
+    }
+
+    #[test]
+    fn lookups_of_other_entries_end_the_readahead() {
+        let mut reada = listed(10..1000);
+        assert!((0..MAX_STRAYS as u64).all(|number| !look_up(&mut reada, 2000 + number)));
+        assert!(!look_up(&mut reada, 10) && !look_up(&mut reada, 11) && reada.is_stopped);
+    }
+
+    #[test]
+    fn nothing_is_held_at_the_end() -> Result {
+        let leaves = leaves(100)?;
+        let tree = tree(&leaves, &NONE, 1);
+        let mut reada = listed(10..200);
+        walk(&mut reada, &tree, 10..12)?;
+        assert_eq!(reada.held(), 8 << 14);
+        walk(&mut reada, &tree, 12..90)?;
+        assert_eq!(reada.held(), 19 << 14);
+        walk(&mut reada, &tree, 90..91)?;
+        assert_eq!(reada.held(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn listing_is_read_ahead_up_to_its_end() -> Result {
+        // DIR_INDEX items of the directory begin in the leaf at address 4, and end there.
+        let leaves = array((0..40).map(|number| (DIR * 10 + number, number)))?;
+        let tree = tree(&leaves, &NONE, 1);
+        let directory = Directory {
+            ino: DIR * 10 + 4,
+            ..directory(10000)
+        };
+        let mut reada = DirReada::new(DISK, &directory);
+        assert!(reada.list(2));
+        let listing = reada.listing().ok_or(EINVAL)?;
+        listing.plan(&tree, &crate::tree::tests::tree(&NONE, &NONE, 1), ALONE);
+        let (leaves, _) = listing.rest();
+        assert!(leaves.iter().map(|leaf| leaf.ptr.blockptr).eq([4]));
+        // A small directory has no readahead of its listing.
+        assert!(DirReada::new(DISK, &self::directory(10))
+            .listing()
+            .is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn next_directory_is_read_as_the_last_one() -> Result {
+        let leaves = leaves(1000)?;
+        let tree = tree(&leaves, &NONE, 1);
+        let none = Habit::default();
+        let all_unused = Blocks {
+            unused: 0..u64::MAX,
+            ..Blocks::default()
+        };
+        // A listing without lookups, with lookups of less than half, and with unused leaves.
+        let mut reada = listed(10..500);
+        assert_eq!(reada.habit(&Everything), none);
+        walk(&mut reada, &tree, 10..200)?;
+        assert_eq!(reada.habit(&Everything), none);
+        walk(&mut reada, &tree, 200..500)?;
+        assert_eq!(reada.habit(&all_unused), none);
+        let habit = reada.habit(&Everything);
+        assert_eq!(habit.window, reada.window.size());
+        // The next directory is read at once, and not in small batches.
+        let mut next = DirReada::new(
+            DISK,
+            &Directory {
+                habit,
+                ..directory(1000)
+            },
+        );
+        add(&mut next, 500..2000);
+        assert!(next.end_part());
+        assert_eq!(plan(&mut next, &tree)?.len(), habit.window as usize);
+        assert_eq!(next.habit(&Everything), none);
+        Ok(())
+    }
+
+    #[test]
+    fn leaves_in_memory_do_not_count() -> Result {
+        let leaves = leaves(1000)?;
+        let tree = tree(&leaves, &NONE, 1);
+        let mut reada = listed(10..10000);
+        assert!(!look_up(&mut reada, 10) && look_up(&mut reada, 11));
+        let blocks = Blocks {
+            cached: 3..100,
+            ..Blocks::default()
+        };
+        reada.plan(&tree, ALONE, &blocks);
+        let found = reada.leaves().iter().map(|leaf| leaf.ptr.blockptr);
+        assert!(found.eq([1, 2, 100, 101, 102, 103, 104, 105]));
+        Ok(())
+    }
+
+    #[test]
+    fn leaf_with_the_rest_of_an_inode_is_read() {
+        let next = |kind, offset| Key {
+            objectid: 7,
+            kind,
+            offset,
+        };
+        let cases = [
+            (next(12, 5), true),
+            (next(XATTR_ITEM, 9), true),
+            (next(EXTENT_DATA, 0), true),
+            (next(EXTENT_DATA, 4096), false),
+            (next(DIR_ITEM, 9), false),
+            (key(8), false),
+        ];
+        for (first, is_read) in cases {
+            assert_eq!(reads_on(7, first), is_read);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Exports of `dir_reada.rs`.
+
+use super::{
+    bindings,
+    eb::{
+        CommitRoot,
+        CommitRootSem, //
+    },
+    leaf::chunk,
+    Mirror,
+    Storage, //
+};
+use crate::{
+    dir_reada::{
+        Cache,
+        DirReada,
+        Directory,
+        Habit, //
+    },
+    tree::Leaf, //
+};
+
+/// The tree blocks of the filesystem of a root.
+///
+/// # Invariants
+///
+/// The root exists as long as this.
+struct RootCache(*const bindings::btrfs_root);
+
+impl Cache for RootCache {
+    fn has(&self, blockptr: u64) -> bool {
+        // SAFETY: By the type invariants, the root exists.
+        !unsafe { bindings::btrfs_rust_is_evicted(self.0, blockptr) }
+    }
+
+    fn has_unused(&self, blockptr: u64) -> bool {
+        // SAFETY: By the type invariants, the root exists.
+        unsafe { bindings::btrfs_rust_is_unused(self.0, blockptr) }
+    }
+}
+
+/// Initializes the readahead of a directory.
+///
+/// # Safety
+///
+/// `reada` must be valid for writes, `disk` and `directory` for reads.
+#[no_mangle]
+pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_init(
+    reada: *mut bindings::btrfs_rust_dir_reada,
+    disk: *const bindings::btrfs_rust_disk,
+    directory: *const bindings::btrfs_rust_directory,
+) {
+    // SAFETY: `disk` and `directory` point to variables of the caller.
+    let (disk, directory) = unsafe { (*disk, *directory) };
+    let directory = Directory {
+        ino: directory.ino,
+        size: directory.size,
+        last_index: directory.last_index,
+        habit: Habit {
+            window: directory.window,
+            by_inode: directory.by_inode,
+        },
+    };
+    // SAFETY: `reada` is memory of the caller that holds no state yet.
+    unsafe { Storage::write(reada, DirReada::new(disk.into(), &directory)) };
+}
+
+/// Frees a readahead.
+///
+/// # Safety
+///
+/// `reada` must have been initialized. No other task may use it, and it must not be used again.
+#[no_mangle]
+pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_destroy(
+    reada: *mut bindings::btrfs_rust_dir_reada,
+) {
+    // SAFETY: C calls this once, when it drops the last reference.
+    unsafe { Storage::destroy(reada) };
+}
+
+/// Sets `window` and `by_inode` of the directory that is listed after that of `reada`.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_dir_reada_list`]. `root` must be a valid root, and `directory` valid for
+/// writes.
+#[no_mangle]
+pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_habit(
+    reada: *const bindings::btrfs_rust_dir_reada,
+    root: *const bindings::btrfs_root,
+    directory: *mut bindings::btrfs_rust_directory,
+) {
+    // SAFETY: `reada` was initialized, and C holds its lock.
+    let reada: &DirReada = unsafe { Storage::get(reada) };
+    // INVARIANT: The root exists during this call.
+    let habit = reada.habit(&RootCache(root));
+    // SAFETY: `directory` points to a variable of the caller.
+    let directory = unsafe { &mut *directory };
+    directory.window = habit.window;
+    directory.by_inode = habit.by_inode;
+}
+
+/// Moves the listing to the entry with `index`. Returns whether to plan its next batch.
+///
+/// # Safety
+///
+/// `reada` must have been initialized. No other task may use it during the call.
+#[no_mangle]
+pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_list(
+    reada: *mut bindings::btrfs_rust_dir_reada,
+    index: u64,
+) -> bool {
+    // SAFETY: `reada` was initialized, and C holds its lock.
+    unsafe { Storage::get_mut(reada) }.list(index)
+}
+
+/// Plans the next batch of the listing. Reads nodes and waits for them.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_dir_reada_list`]. `root` must be a valid root whose `commit_root_sem` C
+/// holds for reading.
+#[no_mangle]
+pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_plan_list(
+    reada: *mut bindings::btrfs_rust_dir_reada,
+    root: *mut bindings::btrfs_root,
+    others: bindings::btrfs_rust_others,
+) -> bindings::btrfs_rust_leaves {
+    // SAFETY: `reada` was initialized, and C holds its lock.
+    let reada: &mut DirReada = unsafe { Storage::get_mut(reada) };
+    // SAFETY: C holds `commit_root_sem` during this call.
+    let lock = unsafe { CommitRootSem::held() };
+    // SAFETY: The root exists during this call, and belongs to the filesystem of the semaphore.
+    let tree = unsafe { CommitRoot::new(&lock, root) };
+    // SAFETY: Null is no tree.
+    let none = unsafe { CommitRoot::new(&lock, core::ptr::null_mut()) };
+    let Some(listing) = reada.listing() else {
+        return bindings::btrfs_rust_leaves {
+            leaves: core::ptr::null(),
+            count: 0,
+            planned: 0,
+            held: 0,
+        };
+    };
+    listing.plan(&tree, &none, others.into());
+    chunk(listing)
+}
+
+/// Notes an entry that the listing has returned, with its index and its inode number.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_dir_reada_list`].
+#[no_mangle]
+pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_add(
+    reada: *mut bindings::btrfs_rust_dir_reada,
+    index: u64,
+    ino: u64,
+) {
+    // SAFETY: `reada` was initialized, and C holds its lock.
+    unsafe { Storage::get_mut(reada) }.add(index, ino);
+}
+
+/// The memory that unused readahead of the directory takes, in bytes.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_dir_reada_list`].
+#[no_mangle]
+pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_held(
+    reada: *const bindings::btrfs_rust_dir_reada,
+) -> u64 {
+    // SAFETY: `reada` was initialized, and C holds its lock.
+    unsafe { Storage::get(reada) }.held()
+}
+
+/// Notes the end of a part of the listing. Returns whether to plan a batch.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_dir_reada_list`].
+#[no_mangle]
+pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_end_part(
+    reada: *mut bindings::btrfs_rust_dir_reada,
+) -> bool {
+    // SAFETY: `reada` was initialized, and C holds its lock.
+    unsafe { Storage::get_mut(reada) }.end_part()
+}
+
+/// Notes the lookup of the inode `ino`, which is not in memory. Returns whether to plan a batch.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_dir_reada_list`]. `root` must be a valid root.
+#[no_mangle]
+pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_look_up(
+    reada: *mut bindings::btrfs_rust_dir_reada,
+    root: *const bindings::btrfs_root,
+    ino: u64,
+) -> bool {
+    // SAFETY: `reada` was initialized, and C holds its lock.
+    let reada: &mut DirReada = unsafe { Storage::get_mut(reada) };
+    // INVARIANT: The root exists during this call.
+    reada.look_up(ino, &RootCache(root))
+}
+
+/// Plans the next batch. Reads nodes and waits for them.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_dir_reada_plan_list`].
+#[no_mangle]
+pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_plan(
+    reada: *mut bindings::btrfs_rust_dir_reada,
+    root: *mut bindings::btrfs_root,
+    others: bindings::btrfs_rust_others,
+) -> bindings::btrfs_rust_leaves {
+    // SAFETY: `reada` was initialized, and C holds its lock.
+    let reada: &mut DirReada = unsafe { Storage::get_mut(reada) };
+    // SAFETY: C holds `commit_root_sem` during this call.
+    let lock = unsafe { CommitRootSem::held() };
+    // SAFETY: The root exists during this call, and belongs to the filesystem of the semaphore.
+    let tree = unsafe { CommitRoot::new(&lock, root) };
+    // INVARIANT: The root exists during this call.
+    reada.plan(&tree, others.into(), &RootCache(root));
+    let leaves = reada.leaves();
+    bindings::btrfs_rust_leaves {
+        leaves: Leaf::as_c(leaves.as_ptr()),
+        count: leaves.len() as u32,
+        planned: leaves.len() as u32,
+        held: reada.held(),
+    }
+}

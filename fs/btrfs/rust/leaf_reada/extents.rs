@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Readahead of the leaves of a file for fiemap.
+
+use core::ops::Range;
+
+use kernel::prelude::*;
+
+use super::LeafReada;
+use crate::{
+    tree::Key,
+    window::Disk, //
+};
+
+/// A fiemap that starts past offset 0 and asks for at least this many extents is probably one of a
+/// series: leaves are read ahead for [`SERIES_CALLS`] such calls.
+pub(crate) const SERIES_EXTENTS: u32 = 32;
+const SERIES_CALLS: u32 = 16;
+
+/// Size of a file extent item in a leaf, in bytes: `struct btrfs_item` and
+/// `struct btrfs_file_extent_item`.
+const FILE_EXTENT_SIZE: u32 = 25 + 53;
+
+/// The file extents that a fiemap call asks for.
+pub(crate) struct FileExtents {
+    /// Keys of the file extent items.
+    pub(crate) range: Range<Key>,
+    /// The number of extents that the call asks for.
+    pub(crate) wanted: u32,
+    /// Whether the call starts at file offset 0.
+    pub(crate) is_first: bool,
+}
+
+impl LeafReada {
+    /// Creates the readahead of a fiemap call.
+    ///
+    /// # Errors
+    ///
+    /// As for [`LeafReada::new`].
+    pub(crate) fn for_extents(disk: Disk, extents: FileExtents) -> Result<Self> {
+        let is_series = !extents.is_first && extents.wanted >= SERIES_EXTENTS;
+        let calls = if is_series { SERIES_CALLS } else { 1 };
+        // Assume half full leaves: a split leaves them half full, and random writes do not fill
+        // them much further.
+        let per_leaf = (disk.nodesize / 2 / FILE_EXTENT_SIZE).max(1);
+        let leaves = u64::from(extents.wanted.saturating_mul(calls).div_ceil(per_leaf));
+        let mut reada = Self::for_range(disk, extents.range, leaves)?;
+        reada.budget = leaves.max(1) as usize;
+        if !extents.is_first {
+            reada.window.open();
+        }
+        let needed = extents.wanted.div_ceil(per_leaf).max(1);
+        reada.probe = Some(needed.min(reada.in_order as u32));
+        Ok(reada)
+    }
+}

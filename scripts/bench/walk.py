@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Walks of directories as by find, du and backup programs: list the entries and stat each of them."""
+
+import hashlib
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import guest
+from workload import Workload, fill, main
+
+# Directories of the second tree.
+BOXES = 200
+TREES = ("flat", "boxes", "usr")
+
+
+def copy_usr(target, files):
+    """Make the directories and files of /usr, by directory, up to `files` files. Files of more than 4 KiB get their first 4 KiB."""
+    made = 0
+    for where, directories, names in os.walk("/usr"):
+        directories.sort()
+        directory = target / os.path.relpath(where, "/usr")
+        directory.mkdir(exist_ok=True)
+        for name in sorted(names):
+            path = Path(where, name)
+            if path.is_symlink():
+                (directory / name).symlink_to(path.readlink())
+            elif path.is_file():
+                with open(path, "rb") as file:
+                    (directory / name).write_bytes(file.read(4096))
+            made += 1
+            if made % 1000 == 0:
+                os.sync()
+            if made == files:
+                return
+
+
+def make(device, files):
+    """Make three trees.
+
+    `flat` is a directory with all files. `boxes` are directories whose files were made in turns, as mail is delivered. `usr` is a copy
+    of a part of /usr.
+    """
+    guest.mkfs(device)
+    top = guest.mount(device, "/mnt/fs", "max_inline=2048")
+    for tree in TREES:
+        guest.run("btrfs", "subvolume", "create", top / tree)
+    fill(top / "flat", 0, files, 2000)
+    boxes = [top / f"boxes/{number}" for number in range(max(1, min(BOXES, files // 50)))]
+    for box in boxes:
+        box.mkdir()
+    chance = random.Random(1)
+    for number in range(files):
+        (chance.choice(boxes) / f"mail_{number}").write_bytes(b"\xab" * 2000)
+        if number % 1000 == 999:
+            os.sync()
+    copy_usr(top / "usr", files // 2)
+    for tree in TREES:
+        guest.snapshot(top / tree, top / f"{tree}_snap")
+    guest.umount(top)
+
+
+def timed(*command):
+    """Run a program on a tree as a job of a workload; the result is the digest of its output."""
+    def job(top):
+        guest.read_directories_ahead()
+        start = time.monotonic()
+        said = guest.run("env", "-C", top, *command)
+        return time.monotonic() - start, hashlib.sha256(said.encode()).hexdigest()
+    return job
+
+
+def scan(tree):
+    """Return a job that stats each entry of a directory right after its name was read."""
+    def job(top):
+        guest.read_directories_ahead()
+        digest, start = hashlib.sha256(), time.monotonic()
+        with os.scandir(top / tree) as entries:
+            for entry in entries:
+                digest.update(f"{entry.name} {entry.stat(follow_symlinks=False).st_size}\n".encode())
+        return time.monotonic() - start, digest.hexdigest()
+    return job
+
+
+WORKLOAD = Workload(
+    unit="files", small=(8_000,), full=(100_000,), make=make,
+    jobs={"find": timed("find", "flat_snap", "-printf", "%p %s %n\n"),
+          "du": timed("du", "-s", "--apparent-size", "flat_snap"),
+          "ls -l": timed("ls", "-lU", "flat_snap"),
+          "scandir and stat": scan("flat_snap"),
+          "find in many directories": timed("find", "boxes_snap", "-printf", "%p %s %n\n"),
+          "find in a copy of /usr": timed("find", "usr_snap", "-printf", "%p %s %n\n"),
+          "names only": timed("ls", "-f", "flat_snap")})
+
+if __name__ == "__main__":
+    main(WORKLOAD)
