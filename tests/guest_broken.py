@@ -77,6 +77,15 @@ def items(block):
     return [(where, form.unpack_from(block, where)) for where in range(HEADER_SIZE, end, form.size)]
 
 
+def mount_blank(device, metadata="single", options="defaults"):
+    """Make and mount a filesystem with small nodes and the metadata profile `metadata`. Return the mount point.
+
+    By default there is one copy of the metadata, so that the kernel cannot repair a block.
+    """
+    guest.mkfs(device, "-n", str(NODESIZE), "-m", metadata, "-d", "single")
+    return guest.mount(device, MNT, options)
+
+
 def make(device):
     """Make a filesystem with two snapshots. It is small, so that a job takes little time, but its trees have several levels.
 
@@ -84,9 +93,7 @@ def make(device):
     digest of them. The extent tree has other leaves each time, since its keys are addresses.
     """
     chance = random.Random(7)
-    # A single copy of metadata, so that the kernel cannot repair a block.
-    guest.mkfs(device, "-n", str(NODESIZE), "-m", "single", "-d", "single")
-    top = guest.mount(device, MNT, "max_inline=2048,commit=1000")
+    top = mount_blank(device, options="max_inline=2048,commit=1000")
     root = top / "files"
     guest.run("btrfs", "subvolume", "create", root)
     for number in range(300):
@@ -326,8 +333,7 @@ def run(device, first, last, output):
 
 def fifo(device):
     """Send the changes of a file between two snapshots. Its inode item, in a leaf that the snapshots share, has the type of a FIFO."""
-    guest.mkfs(device, "-n", str(NODESIZE), "-m", "single", "-d", "single")
-    top = guest.mount(device, MNT)
+    top = mount_blank(device)
     guest.run("btrfs", "subvolume", "create", top / "files")
     with open(top / "files/file", "wb") as file:
         for number in range(200):
@@ -361,8 +367,7 @@ def make_impostor(device):
 
     The directory is in a later leaf. Return the mount point and the number of files before the one in the wrong place.
     """
-    guest.mkfs(device, "-n", str(NODESIZE), "-m", "single", "-d", "single")
-    top = guest.mount(device, MNT)
+    top = mount_blank(device)
     guest.run("btrfs", "subvolume", "create", top / "files")
     for number in range(200):
         (top / f"files/file{number}").write_bytes(bytes([number]) * 8 * K)
@@ -401,8 +406,7 @@ def impostor(device):
 
 def generation(device):
     """Send a snapshot with a wrong generation in the pointer to the first leaf that has extents. The leaf is in memory."""
-    guest.mkfs(device, "-n", str(NODESIZE), "-m", "single", "-d", "single")
-    top = guest.mount(device, MNT, "max_inline=2048")
+    top = mount_blank(device, options="max_inline=2048")
     guest.run("btrfs", "subvolume", "create", top / "files")
     for number in range(160):
         (top / f"files/file{number}").write_bytes(bytes([number]) * (1500 if number < 60 else 8 * K))
@@ -432,8 +436,7 @@ def generation(device):
 
 def data(device):
     """Send files of which one or two have damaged data on disk, and print the number of errors in the device statistics."""
-    guest.mkfs(device, "-n", str(NODESIZE), "-m", "single", "-d", "single")
-    top = guest.mount(device, MNT)
+    top = mount_blank(device)
     damaged = {"plain": [20], "compressed": [20], "twice": [20, 30]}
     for name in damaged:
         guest.run("btrfs", "subvolume", "create", top / name)

@@ -18,7 +18,8 @@ import time
 from pathlib import Path
 
 import guest_broken
-from guest_broken import BLOCKPTR, DISK_NUM_BYTES, EXTENT_DATA, GENERATION, HEADER, HEADER_SIZE, MNT, Image, attempt, field, items, with_checksum
+from guest_broken import (BLOCKPTR, DISK_NUM_BYTES, EXTENT_DATA, GENERATION, HEADER, HEADER_SIZE, MNT, Image, attempt, field, items,
+                          mount_blank, with_checksum)
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 import guest
@@ -34,15 +35,9 @@ FIEMAP_EXTENT_SHARED = 0x2000
 SYNC_FILE_RANGE_WRITE = 2
 
 
-def make(device, metadata="single"):
-    """Make and mount a filesystem with small nodes and the metadata profile `metadata`, by default one copy. Return the mount point."""
-    guest.mkfs(device, "-n", str(guest_broken.NODESIZE), "-m", metadata, "-d", "single")
-    return guest.mount(device, MNT)
-
-
 def zero_disk_num_bytes(device):
     """Read a file with a compressed extent whose length on disk is 0."""
-    path = make(device) / "file"
+    path = mount_blank(device) / "file"
     path.touch()
     guest.run("btrfs", "property", "set", path, "compression", "zstd")
     with open(path, "rb+") as file:
@@ -84,7 +79,7 @@ def tree_search(subvolume, objectid):
 
 def unverified_wait(device):
     """Search a leaf through a wrong pointer while another task reads the leaf through the right pointer."""
-    top = make(device)
+    top = mount_blank(device)
     for number in range(300):
         (top / f"file{number}").touch()
     guest.umount(MNT)
@@ -113,7 +108,7 @@ def unverified_wait(device):
 
 def make_snapshot(device, metadata="single"):
     """Make a filesystem with a subvolume `files` and its snapshot `old`. Return its Image, and address and content of the root of `old`."""
-    top = make(device, metadata)
+    top = mount_blank(device, metadata)
     guest.run("btrfs", "subvolume", "create", top / "files")
     for number in range(300):
         (top / f"files/file{number}").touch()
@@ -179,7 +174,7 @@ def stale_copy(device):
 
 def utimes_of_another(device):
     """Send a directory that leaves a parent whose inode number is reused. Its move must wait for the rename of its new parent."""
-    top = make(device)
+    top = mount_blank(device)
     guest.run("btrfs", "subvolume", "create", top / "files")
     # The order of the inode numbers is that of the names. The number of `last` will be reused.
     for name in ("moved", "parent", "last"):
@@ -201,7 +196,7 @@ def utimes_of_another(device):
 
 def lost_mkfile(device):
     """Send a file once for each of its allocations, and let that one fail. This needs a kernel with fault injection."""
-    top = make(device)
+    top = mount_blank(device)
     guest.run("btrfs", "subvolume", "create", top / "files")
     (top / "files/file").touch()
     guest.run("btrfs", "property", "set", top / "files", "ro", "true")
@@ -227,7 +222,7 @@ def lost_mkfile(device):
 
 def stale_shared(device):
     """Map a file while the two snapshots that share it are dropped, one after the other in one transaction."""
-    top = make(device)
+    top = mount_blank(device)
     guest.run("btrfs", "subvolume", "create", top / "files")
     with open(top / "files/file", "wb") as file:
         for number in range(8000):

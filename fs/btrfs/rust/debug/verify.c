@@ -135,7 +135,7 @@ void btrfs_verify_share_add_prev_extent(struct btrfs_share_cache *cache, u64 byt
 	btrfs_rust_share_add_prev_extent(&cache->verify.rust, bytenr, is_shared);
 }
 
-/* Check that a search from the root of the commit root finds @slot of @leaf for @key. */
+/* Check that a search in the commit root finds @slot of @leaf for @key. */
 static void verify_search(enum btrfs_verify_what what, struct btrfs_root *root,
 			  const struct btrfs_key *key, const struct extent_buffer *leaf, int slot)
 {
