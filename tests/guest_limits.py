@@ -165,7 +165,7 @@ def cgroup(device, limit):
     print(json.dumps({"data": ahead}))
 
 
-DEFAULTS = {"tree_enable": "1", "data_enable": "1", "window_kb": "0"}
+DEFAULTS = {"tree_enable": "1", "data_enable": "1", "dir_enable": "0", "window_kb": "0"}
 PARAMETERS = Path("/sys/module/btrfs/parameters")
 
 
@@ -227,12 +227,20 @@ def switches(device):
         with stalled(top / "small1"):
             found["sends"][-1]["ahead"] = {kind: kib - before[kind] for kind, kib in ahead().items()}
         found["sends"][-1]["left"] = data_ahead(top / "small1")
+    found["walks"] = []
+    for values in ({}, {"dir_enable": "1"}, {"dir_enable": "1", "window_kb": "256"}):
+        change(DEFAULTS | values)
+        guest.drop_caches()
+        with counted() as walked:
+            count = len(guest.walk(top / "names2"))
+        found["walks"].append({"entries": count, "counted": walked})
     change(DEFAULTS)
-    bad = {"tree_enable": ("2", "-1", "x", "1 1"), "data_enable": ("2", "-1", "x", "4294967297"), "window_kb": ("-1", "x", "4294967296")}
+    bad = {"tree_enable": ("2", "-1", "x", "1 1"), "data_enable": ("2", "-1", "x", "4294967297"), "dir_enable": ("2", "-1"),
+           "window_kb": ("-1", "x", "4294967296")}
     found["accepted"] = [[name, value] for name in bad for value in bad[name] if not refused(sysfs() / name, value)]
-    found["accepted"] += [name for name in ("tree_enable", "data_enable", "window_kb") if not refused(PARAMETERS / f"readahead_{name}", "x")]
+    found["accepted"] += [name for name in DEFAULTS if not refused(PARAMETERS / f"readahead_{name}", "x")]
     found["after bad values"] = settings()
-    for name, value in (("tree_enable", "0"), ("data_enable", "off"), ("window_kb", "512")):
+    for name, value in (("tree_enable", "0"), ("data_enable", "off"), ("dir_enable", "on"), ("window_kb", "512")):
         (PARAMETERS / f"readahead_{name}").write_text(value)
     found["mounted before"] = settings()
     guest.umount(MNT)

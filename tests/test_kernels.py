@@ -215,10 +215,17 @@ def test_no_readahead_is_no_readahead_of_data(flavour):
 def test_readahead_can_be_switched():
     found = json.loads(vm("um-rust", LIMITS, "switches", "/dev/ubdb", disks=[image(16384)]))
     print(found)
-    defaults = {"tree_enable": "1", "data_enable": "1", "window_kb": "0"}
+    defaults = {"tree_enable": "1", "data_enable": "1", "dir_enable": "0", "window_kb": "0"}
     assert found["accepted"] == []
     assert all(found[when] == defaults for when in ("defaults", "after bad values", "mounted before"))
-    assert found["mounted later"] == {"tree_enable": "0", "data_enable": "0", "window_kb": "512"}
+    assert found["mounted later"] == {"tree_enable": "0", "data_enable": "0", "dir_enable": "1", "window_kb": "512"}
+    off, on, bounded = found["walks"]
+    assert off["entries"] == on["entries"] == bounded["entries"] > 1000
+    assert off["counted"]["tree_planned_kb"] == 0
+    for walk in (on, bounded):
+        # Nearly all leaves that were read ahead are used.
+        submitted, used = (walk["counted"][f"tree_{what}_kb"] for what in ("submitted", "used"))
+        assert 1000 < submitted <= used * 1.05
     assert len(found["sends"]) == 10
     for send in found["sends"]:
         settings, counted = send["settings"], send["counted"]
