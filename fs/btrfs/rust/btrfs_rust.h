@@ -120,9 +120,9 @@ bool btrfs_rust_find_leaf(struct btrfs_rust_last_leaf *last, struct btrfs_root *
 			  const struct btrfs_rust_key *key, struct btrfs_rust_leaf *leaf);
 
 /*
- * A directory; @size is that of its inode, @last_index the index of its last entry. The directory
- * listed before has set the others: the window to begin with, in leaves, 0 for the smallest; and
- * whether lookups are in the order of inode numbers.
+ * A directory; @size is that of its inode, @last_index the index of its last entry. Directories
+ * listed before it set the others: the window to begin with, in leaves, or 0; whether lookups are
+ * in the order of inode numbers; and whether one was read ahead and none of its entries looked up.
  */
 struct btrfs_rust_directory {
 	u64 ino;
@@ -130,6 +130,7 @@ struct btrfs_rust_directory {
 	u64 last_index;
 	u64 window;
 	bool by_inode;
+	bool is_refused;
 };
 
 /* Storage for the state of dir_reada.rs. */

@@ -2,7 +2,8 @@
 
 /*
  * Locking and I/O for the readahead of directories that are listed and whose entries are then
- * looked up. dir_reada.rs decides what to read.
+ * looked up. dir_reada.rs decides what to read. No task waits for the lock of a directory's state:
+ * without it, a listing or a lookup goes on without readahead.
  *
  * The state of a directory does not depend on open files: many programs close a directory before
  * they look up its entries. A filesystem keeps the states of the directories listed last, until
@@ -91,7 +92,7 @@ void btrfs_dir_readas_init(struct btrfs_fs_info *fs_info)
 
 	spin_lock_init(&dirs->lock);
 	INIT_LIST_HEAD(&dirs->list);
-	INIT_DELAYED_WORK(&dirs->expire, expire_work);
+	INIT_DEFERRABLE_WORK(&dirs->expire, expire_work);
 }
 
 /* Free all. No directory of the filesystem is in use any more. */
@@ -178,7 +179,7 @@ static void ask_others(const struct btrfs_inode *dir, struct btrfs_rust_director
 	}
 	spin_unlock(&dirs->lock);
 	for (int i = 0; i < count; i++) {
-		if (!directory->window && mutex_trylock(&others[i]->lock)) {
+		if (mutex_trylock(&others[i]->lock)) {
 			btrfs_rust_dir_reada_habit(&others[i]->plan, dir->root, directory);
 			mutex_unlock(&others[i]->lock);
 		}
@@ -261,9 +262,8 @@ static void read_batch(struct btrfs_dir_reada *reada, struct btrfs_root *root, b
 /* Move the listing to the index @pos, and read ahead. */
 void btrfs_dir_reada_list(struct btrfs_dir_reada *reada, struct btrfs_inode *dir, u64 pos)
 {
-	if (!reada)
+	if (!reada || !mutex_trylock(&reada->lock))
 		return;
-	mutex_lock(&reada->lock);
 	while (btrfs_rust_dir_reada_list(&reada->plan, pos))
 		read_batch(reada, dir->root, true);
 	mutex_unlock(&reada->lock);
@@ -272,9 +272,8 @@ void btrfs_dir_reada_list(struct btrfs_dir_reada *reada, struct btrfs_inode *dir
 /* Note the entries in @buf, struct dir_entry, with an index below @pos: they were listed. */
 void btrfs_dir_reada_add(struct btrfs_dir_reada *reada, const void *buf, int entries, u64 pos)
 {
-	if (!reada)
+	if (!reada || !mutex_trylock(&reada->lock))
 		return;
-	mutex_lock(&reada->lock);
 	while (entries--) {
 		const struct dir_entry *entry = buf;
 
@@ -297,11 +296,12 @@ void btrfs_dir_reada_end(struct btrfs_dir_reada *reada, struct btrfs_inode *dir,
 	if (!reada)
 		return;
 	btrfs_release_path(path);
-	mutex_lock(&reada->lock);
-	if (btrfs_rust_dir_reada_end_part(&reada->plan))
-		read_batch(reada, dir->root, false);
-	hold(reada);
-	mutex_unlock(&reada->lock);
+	if (mutex_trylock(&reada->lock)) {
+		if (btrfs_rust_dir_reada_end_part(&reada->plan))
+			read_batch(reada, dir->root, false);
+		hold(reada);
+		mutex_unlock(&reada->lock);
+	}
 	put_reada(reada);
 }
 
@@ -314,7 +314,7 @@ void btrfs_dir_reada_look_up(struct btrfs_inode *dir, u64 ino)
 	struct btrfs_root *root = dir->root;
 	struct btrfs_dir_reada *reada;
 
-	if (list_empty_careful(&root->fs_info->dir_readas.list) ||
+	if (list_empty(&root->fs_info->dir_readas.list) ||
 	    !READ_ONCE(root->fs_info->reada.dir_enable) || xa_load(&root->inodes, ino))
 		return;
 	reada = get_reada(dir);

@@ -48,11 +48,10 @@ mod names;
 
 use directory::{
     first_key,
+    reads_on,
     DIR_INDEX,
     DIR_ITEM,
-    EXTENT_DATA,
-    INODE_ITEM,
-    XATTR_ITEM, //
+    INODE_ITEM, //
 };
 pub(crate) use directory::{
     Directory,
@@ -71,8 +70,11 @@ const MAX_STRAYS: usize = 32;
 /// them up. They take at most a quarter of the window.
 const MAX_ENTRIES: u64 = 1 << 17;
 
-/// Entries to sort for each leaf of a batch, if the entries are not sorted.
-const ENTRIES_PER_LEAF: usize = 8;
+/// Maximum number of leaves to look for in one plan, for each leaf of the batch.
+const SEARCHES_PER_LEAF: usize = 8;
+
+/// Unused leaves of a passed batch that are always accepted.
+const FEW_UNUSED: usize = 3;
 
 /// Maximum size of a batch, in bytes: the task submits it, with the directory locked.
 const MAX_BATCH: u64 = SZ_4M as u64;
@@ -108,6 +110,8 @@ pub(crate) struct DirReada {
     is_due: bool,
     /// Set if nothing is planned any more: most of a batch was unused.
     is_stopped: bool,
+    /// Set if a directory before this one was read ahead, and none of its entries was looked up.
+    is_refused: bool,
     /// Size of the next batch, in leaves.
     window: Window,
     /// The leaves of the last plan, in submission order.
@@ -123,15 +127,19 @@ impl DirReada {
     /// Creates the readahead of a directory whose listing begins.
     pub(crate) fn new(disk: Disk, directory: &Directory) -> Self {
         let leaves = directory.leaves(disk.nodesize);
+        let most = disk.nodes(MAX_BATCH) as u64;
         let [names, listing, end] =
             [DIR_ITEM, DIR_INDEX, DIR_INDEX + 1].map(|kind| first_key(directory.ino, kind));
-        let Habit { window, by_inode } = directory.habit;
+        let (window, by_inode) = match directory.habit {
+            Habit::LookedUp { window, by_inode } => (window, by_inode),
+            _ => (0, false),
+        };
         let is_expected = window > 0;
         let mark = if is_expected { 0 } else { MIN_LOOKUPS };
         Self {
             disk,
             listing: (leaves >= MIN_LEAVES)
-                .then(|| LeafReada::for_range(disk, listing..end, leaves).ok())
+                .then(|| LeafReada::for_range(disk, listing..end, leaves.min(most)).ok())
                 .flatten(),
             entries: Entries::new(),
             names: Names::new(names, listing, mark),
@@ -142,6 +150,7 @@ impl DirReada {
             strays: 0,
             is_due: is_expected,
             is_stopped: false,
+            is_refused: matches!(directory.habit, Habit::Refused),
             window: Self::window(disk, window),
             leaves: KVVec::new(),
             batch: KVVec::new(),
@@ -150,10 +159,11 @@ impl DirReada {
         }
     }
 
-    /// A window of at least `expected` leaves, if the limits of the disk allow that.
+    /// A window of at least `expected` leaves, if the disk allows that.
     fn window(disk: Disk, expected: u64) -> Window {
         let first = disk.nodes(FIRST_WINDOW).max(1) as u64;
-        let mut window = Window::new(first, disk.nodes(disk.max_batch().min(MAX_BATCH)) as u64);
+        let most = disk.nodes(disk.max_batch().min(MAX_BATCH)).max(1) as u64;
+        let mut window = Window::new(first, most);
         window.grow();
         while window.size() < expected.min(window.most()) {
             window.grow();
@@ -242,13 +252,10 @@ impl DirReada {
         if self.is_stopped || !(has_inodes || self.names.are_due(self.lookups)) {
             return false;
         }
+        if self.by_inode {
+            self.entries.sort_all();
+        }
         let batch = self.window.size() as usize + 1;
-        let next = if self.by_inode {
-            usize::MAX
-        } else {
-            batch * ENTRIES_PER_LEAF
-        };
-        self.entries.sort(next);
         let most = batch + self.name_leaves();
         self.leaves.clear();
         self.order.clear();
@@ -271,7 +278,8 @@ impl DirReada {
         if self.is_due && !self.entries.are_planned() {
             self.check_use(cache);
             let held = (self.disk.nodes(others.held) + self.passed.len()) as u64;
-            let batch = self.window.room(2 * self.window.most(), held, others);
+            let limit = 2 * self.disk.nodes(self.disk.max_batch()) as u64;
+            let batch = self.window.room(limit, held, others);
             if !self.is_stopped {
                 self.plan_inodes(tree, batch as usize, cache);
             }
@@ -292,7 +300,7 @@ impl DirReada {
     /// Checks the batch that the lookups have passed, and makes room for the next one.
     fn check_use(&mut self, cache: &impl Cache) {
         let unused = unused(&self.passed, cache);
-        if unused * 2 > self.passed.len() {
+        if unused > FEW_UNUSED && unused * 2 > self.passed.len() {
             self.is_stopped = true;
         } else if unused * 8 > self.passed.len() {
             self.window.shrink();
@@ -304,15 +312,25 @@ impl DirReada {
     /// Plans up to `batch` leaves with the next inodes, or one more. Leaves in memory do not count.
     fn plan_inodes<T: Tree>(&mut self, tree: &T, batch: usize, cache: &impl Cache) {
         let mut last = LastLeaf::default();
+        let mut searches = 0;
         self.entries.begin_batch();
         self.is_due = false;
-        while let Some(ino) = self.entries.next() {
+        while searches <= batch * SEARCHES_PER_LEAF {
+            let Some(ino) = self.entries.next() else {
+                // The next entries may have smaller inode numbers.
+                last = LastLeaf::default();
+                if self.batch.len() < batch && self.entries.sort_next(batch) {
+                    continue;
+                }
+                break;
+            };
             let key = first_key(ino, INODE_ITEM);
             let is_full = self.batch.len() >= batch;
             let must_yield = || self.entries.has_begun() && tree.is_contended();
             if key >= last.end && (is_full || must_yield()) {
                 break;
             }
+            searches += usize::from(key >= last.end);
             self.plan_leaf(tree, &mut last, key, cache);
             if reads_on(ino, last.end) {
                 let next = last.end;
@@ -320,7 +338,8 @@ impl DirReada {
             }
             self.entries.advance();
         }
-        if self.batch.len() >= batch {
+        self.entries.end_batch();
+        if self.batch.len() as u64 >= self.window.size() {
             self.window.grow();
         }
     }
@@ -337,12 +356,16 @@ impl DirReada {
 
     /// What the lookups so far tell about other directories.
     pub(crate) fn habit(&self, cache: &impl Cache) -> Habit {
-        let are_used = unused(&self.batch, cache) * 8 <= self.batch.len();
-        let are_looked_up = self.lookups > 0 && self.lookups * 2 >= self.entries.len();
-        if self.is_stopped || !are_used || !are_looked_up {
-            return Habit::default();
+        let unused = unused(&self.batch, cache);
+        let has_waste = unused > FEW_UNUSED && unused * 2 > self.batch.len();
+        if self.lookups == 0 && (self.is_refused || has_waste) {
+            return Habit::Refused;
         }
-        Habit {
+        let are_looked_up = self.lookups > 0 && self.lookups * 2 >= self.entries.len();
+        if self.is_stopped || unused * 8 > self.batch.len() || !are_looked_up {
+            return Habit::Unknown;
+        }
+        Habit::LookedUp {
             window: self.window.size(),
             by_inode: self.by_inode,
         }
@@ -361,13 +384,6 @@ impl DirReada {
         }
         (self.batch.len() + self.passed.len()) as u64 * u64::from(self.disk.nodesize)
     }
-}
-
-/// Whether a lookup of `ino` also reads the leaf after that of its INODE_ITEM, whose first key is
-/// `next`: `acls_after_inode_item()` looks for items up to XATTR_ITEMs.
-fn reads_on(ino: u64, next: Key) -> bool {
-    let is_extent = next.kind == EXTENT_DATA && next.offset == 0;
-    next.objectid == ino && (next.kind <= XATTR_ITEM || is_extent)
 }
 
 /// The number of `leaves` that were read ahead and not used yet.

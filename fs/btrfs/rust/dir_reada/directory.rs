@@ -10,10 +10,10 @@ const DIR_INDEX_SIZE: u64 = 25 + 30;
 
 /// Types of keys.
 pub(super) const INODE_ITEM: u8 = 1;
-pub(super) const XATTR_ITEM: u8 = 24;
+const XATTR_ITEM: u8 = 24;
 pub(super) const DIR_ITEM: u8 = 84;
 pub(super) const DIR_INDEX: u8 = 96;
-pub(super) const EXTENT_DATA: u8 = 108;
+const EXTENT_DATA: u8 = 108;
 
 /// The first key of an object with a type.
 pub(super) fn first_key(objectid: u64, kind: u8) -> Key {
@@ -22,6 +22,13 @@ pub(super) fn first_key(objectid: u64, kind: u8) -> Key {
         kind,
         offset: 0,
     }
+}
+
+/// Whether a lookup of `ino` also reads the leaf after that of its INODE_ITEM, whose first key is
+/// `next`: `acls_after_inode_item()` looks for items up to XATTR_ITEMs.
+pub(super) fn reads_on(ino: u64, next: Key) -> bool {
+    let is_extent = next.kind == EXTENT_DATA && next.offset == 0;
+    next.objectid == ino && (next.kind <= XATTR_ITEM || is_extent)
 }
 
 /// A directory.
@@ -37,12 +44,29 @@ pub(crate) struct Directory {
 }
 
 /// How a process looks up entries of directories.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Habit {
-    /// Size of the window, in leaves; 0 if the process looks up few entries.
-    pub(crate) window: u64,
-    /// Whether lookups are in the order of the inode numbers.
-    pub(crate) by_inode: bool,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Habit {
+    /// Nothing is known.
+    Unknown,
+    /// It looks up at least half of the entries.
+    LookedUp {
+        /// Size of the window, in leaves.
+        window: u64,
+        /// Whether lookups are in the order of the inode numbers.
+        by_inode: bool,
+    },
+    /// A directory was read ahead, and none of its entries was looked up.
+    Refused,
+}
+
+impl Habit {
+    /// The habit that two directories show.
+    pub(crate) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Refused, _) | (_, Self::Refused) => Self::Refused,
+            (Self::Unknown, habit) | (habit, _) => habit,
+        }
+    }
 }
 
 impl Directory {

@@ -7,6 +7,9 @@ use kernel::prelude::*;
 /// A lookup that is at most this many entries behind the previous one follows the listing.
 const NEAR: usize = 16;
 
+/// Misses after which a lookup is searched in all entries; again when they have doubled.
+const MAX_MISSES: usize = 16;
+
 /// Inode numbers of listed entries.
 ///
 /// The last batch has the entries from `entered` to `next`, in the order of inode numbers. The
@@ -16,8 +19,13 @@ pub(super) struct Entries {
     entered: usize,
     next: usize,
     pub(super) sorted: usize,
+    /// Set if lookups are in the order of the entries from `next` to `sorted`: they were listed in
+    /// this order, or lookups are by inode number.
+    is_ordered: bool,
     /// The index of the last entry added.
     pub(super) last_index: u64,
+    /// Lookups of entries that were found neither in the batch nor next to it.
+    misses: usize,
 }
 
 impl Entries {
@@ -27,7 +35,9 @@ impl Entries {
             entered: 0,
             next: 0,
             sorted: 0,
+            is_ordered: true,
             last_index: 0,
+            misses: 0,
         }
     }
 
@@ -42,19 +52,21 @@ impl Entries {
     }
 
     /// Adds the entry with `index` and the inode number `ino`. If there are `most` entries, those
-    /// before the last batch are forgotten, or the entry is left out. An entry that was added
-    /// before is left out, too.
+    /// before the last batch are forgotten, if they are many, or the entry is left out. An entry
+    /// that was added before is left out, too.
     pub(super) fn add(&mut self, index: u64, ino: u64, most: usize) {
         if index <= self.last_index {
             return;
         }
         self.last_index = index;
-        if self.inodes.len() >= most {
+        if self.inodes.len() >= most && self.entered > most / 8 {
             self.forget_passed();
         }
         let is_sorted = self.sorted == self.inodes.len()
             && (self.are_planned() || self.inodes.last() <= Some(&ino));
-        if self.inodes.len() < most && self.inodes.push(ino, GFP_KERNEL_ACCOUNT).is_ok() {
+        // Without memory, entries are left out.
+        let flags = GFP_KERNEL_ACCOUNT | __GFP_NOWARN;
+        if self.inodes.len() < most && self.inodes.push(ino, flags).is_ok() {
             self.sorted += usize::from(is_sorted);
         }
     }
@@ -78,23 +90,31 @@ impl Entries {
         (first..=first + NEAR).contains(&second)
     }
 
-    /// Makes the batch of `ino` the last one, if `ino` is in it, and plans its rest again, if
-    /// `is_lost`. Or skips the entries before `ino`: their inodes were in memory. Returns whether
-    /// `ino` was found.
+    /// Notes a lookup of `ino`. Returns whether it has reached the last batch or the entries after
+    /// it. If it is in the batch and `is_lost`, the rest of the batch is planned again. If it is
+    /// after the batch, the entries before it are skipped: their inodes were in memory.
     pub(super) fn reach(&mut self, ino: u64, is_lost: impl FnOnce() -> bool) -> bool {
         let batch = self.inodes.get(self.entered..self.next).unwrap_or_default();
         if let Ok(slot) = batch.binary_search(&ino) {
             if is_lost() {
+                self.sorted = self.next;
                 self.next = self.entered + slot;
             }
             return true;
         }
         let sorted = self.inodes.get(self.next..self.sorted).unwrap_or_default();
+        if let Ok(slot) = sorted.binary_search(&ino) {
+            self.next += if self.is_ordered { slot } else { 0 };
+            return true;
+        }
         let rest = self.inodes.get(self.next..).unwrap_or_default();
-        let found = sorted.binary_search(&ino).ok().or_else(|| {
-            let mut near = rest.iter().take(NEAR);
-            near.position(|entry| *entry == ino)
-        });
+        let mut near = rest.iter().take(NEAR);
+        if near.any(|entry| *entry == ino) {
+            return true;
+        }
+        self.misses = self.misses.saturating_add(1);
+        let is_late = self.misses >= MAX_MISSES && self.misses.is_power_of_two();
+        let found = rest.iter().position(|entry| is_late && *entry == ino);
         self.next += found.unwrap_or(0);
         found.is_some()
     }
@@ -104,19 +124,33 @@ impl Entries {
         self.next = position;
         if by_inode {
             self.next = 0;
-            self.sort(usize::MAX);
+            self.sort_all();
             self.next = self.inodes.partition_point(|entry| *entry < ino);
         }
         self.entered = self.next;
     }
 
-    /// Sorts the next entries: at least `count`, if there are as many.
-    pub(super) fn sort(&mut self, count: usize) {
+    /// Sorts all entries that were not planned.
+    pub(super) fn sort_all(&mut self) {
+        if self.sorted < self.inodes.len() {
+            self.sort(usize::MAX);
+            self.is_ordered = true;
+        }
+    }
+
+    /// Sorts the next `count` entries, if they are not sorted. Returns whether there are any.
+    pub(super) fn sort_next(&mut self, count: usize) -> bool {
+        if self.sorted <= self.next {
+            self.sort(count);
+            self.is_ordered = false;
+        }
+        self.sorted > self.next
+    }
+
+    fn sort(&mut self, count: usize) {
         let end = self.next.saturating_add(count).min(self.inodes.len());
-        if self.sorted < end {
-            if let Some(part) = self.inodes.get_mut(self.next..end) {
-                part.sort_unstable();
-            }
+        if let Some(part) = self.inodes.get_mut(self.next..end) {
+            part.sort_unstable();
             self.sorted = end;
         }
     }
@@ -140,5 +174,14 @@ impl Entries {
     /// Puts the next entry into the batch.
     pub(super) fn advance(&mut self) {
         self.next += 1;
+    }
+
+    /// Ends a batch, which may have several sorted parts.
+    pub(super) fn end_batch(&mut self) {
+        if let Some(batch) = self.inodes.get_mut(self.entered..self.next) {
+            if !batch.is_sorted() {
+                batch.sort_unstable();
+            }
+        }
     }
 }

@@ -22,7 +22,7 @@ mod suite {
             ino: DIR,
             size: entries * 20,
             last_index: entries + 1,
-            habit: Habit::default(),
+            habit: Habit::Unknown,
         }
     }
 
@@ -142,9 +142,8 @@ mod suite {
         let inodes = || (0..500).flat_map(|number| [10 + number * 10, 5010 + number * 10]);
         let mut reada = listed(inodes());
         assert!(!look_up(&mut reada, 10) && look_up(&mut reada, 5010));
-        // The leaves of the first entries, in the order of inode numbers.
-        assert_eq!(*plan(&mut reada, &tree)?, [1, 2, 3, 4, 5, 6, 7, 8]);
-        assert_eq!(reada.entries.sorted, 9 * ENTRIES_PER_LEAF);
+        // The leaves of the first entries, sorted in parts.
+        assert_eq!(*plan(&mut reada, &tree)?, [1, 501, 2, 3, 4, 5, 502, 503]);
         let mut reada = listed(inodes());
         assert!(!look_up(&mut reada, 10) && look_up(&mut reada, 400));
         // Lookups are by inode number, and those before this one are done.
@@ -281,6 +280,7 @@ mod suite {
         reada.add(last + 1, 6000);
         assert_eq!(reada.entries.inodes.last(), Some(&6000));
         assert!(reada.entries.len() < most && look_up(&mut reada, 6000));
+        assert_eq!(*plan(&mut reada, &tree)?, [600]);
         Ok(())
     }
 
@@ -331,7 +331,7 @@ mod suite {
     fn next_directory_is_read_as_the_last_one() -> Result {
         let leaves = leaves(1000)?;
         let tree = tree(&leaves, &NONE, 1);
-        let none = Habit::default();
+        let none = Habit::Unknown;
         let all_unused = Blocks {
             unused: 0..u64::MAX,
             ..Blocks::default()
@@ -344,19 +344,31 @@ mod suite {
         walk(&mut reada, &tree, 200..500)?;
         assert_eq!(reada.habit(&all_unused), none);
         let habit = reada.habit(&Everything);
-        assert_eq!(habit.window, reada.window.size());
+        let window = reada.window.size();
+        let by_inode = false;
+        assert_eq!(habit, Habit::LookedUp { window, by_inode });
         // The next directory is read at once, and not in small batches.
-        let mut next = DirReada::new(
-            DISK,
-            &Directory {
-                habit,
-                ..directory(1000)
-            },
-        );
+        let after = |habit| Directory {
+            habit,
+            ..directory(1000)
+        };
+        let mut next = DirReada::new(DISK, &after(habit));
         add(&mut next, 500..2000);
         assert!(next.end_part());
-        assert_eq!(plan(&mut next, &tree)?.len(), habit.window as usize);
+        assert_eq!(plan(&mut next, &tree)?.len(), window as usize);
+        // If none of its entries is looked up, the one after it is not read.
         assert_eq!(next.habit(&Everything), none);
+        assert_eq!(next.habit(&all_unused), Habit::Refused);
+        let refused = habit.and(Habit::Refused);
+        assert_eq!(refused, Habit::Refused);
+        assert_eq!((none.and(habit), habit.and(none)), (habit, habit));
+        let mut other = DirReada::new(DISK, &after(refused));
+        add(&mut other, 500..2000);
+        assert!(!other.end_part());
+        assert_eq!(other.habit(&Everything), Habit::Refused);
+        // Lookups of its own entries start it.
+        assert!(!look_up(&mut other, 500) && look_up(&mut other, 501));
+        assert_eq!(other.habit(&Everything), none);
         Ok(())
     }
 
@@ -367,12 +379,12 @@ mod suite {
         let mut reada = listed(10..10000);
         assert!(!look_up(&mut reada, 10) && look_up(&mut reada, 11));
         let blocks = Blocks {
-            cached: 3..100,
+            cached: 3..50,
             ..Blocks::default()
         };
         reada.plan(&tree, ALONE, &blocks);
         let found = reada.leaves().iter().map(|leaf| leaf.ptr.blockptr);
-        assert!(found.eq([1, 2, 100, 101, 102, 103, 104, 105]));
+        assert!(found.eq([1, 2, 50, 51, 52, 53, 54, 55]));
         Ok(())
     }
 
@@ -384,15 +396,60 @@ mod suite {
             offset,
         };
         let cases = [
+            // INODE_REF, XATTR_ITEM, EXTENT_DATA.
             (next(12, 5), true),
-            (next(XATTR_ITEM, 9), true),
-            (next(EXTENT_DATA, 0), true),
-            (next(EXTENT_DATA, 4096), false),
+            (next(24, 9), true),
+            (next(108, 0), true),
+            (next(108, 4096), false),
             (next(DIR_ITEM, 9), false),
             (key(8), false),
         ];
         for (first, is_read) in cases {
             assert_eq!(reads_on(7, first), is_read);
         }
+    }
+
+    #[test]
+    fn entries_in_any_order_are_all_read() -> Result {
+        let leaves = leaves(2000)?;
+        let tree = tree(&leaves, &NONE, 1);
+        // One entry for each leaf, in an order without runs.
+        let inodes = || (0..2000u64).map(|number| 10 + number * 7 % 2000 * 10);
+        let mut reada = listed(inodes());
+        let mut known = KVVec::new();
+        for _ in 0..=2000 {
+            known.push(false, GFP_KERNEL)?;
+        }
+        let mut late = 0;
+        for ino in inodes() {
+            if look_up(&mut reada, ino) {
+                for address in plan(&mut reada, &tree)? {
+                    known[address as usize] = true;
+                }
+            }
+            late += usize::from(!known[ino as usize / 10]);
+        }
+        // All leaves but those of the first lookups are planned before their lookup.
+        assert!(late < 16);
+        Ok(())
+    }
+
+    #[test]
+    fn plans_yield_and_respect_other_readers() -> Result {
+        let leaves = leaves(1000)?;
+        let tree = tree(&leaves, &NONE, 1);
+        let mut reada = listed(10..10000);
+        walk(&mut reada, &tree, 10..13)?;
+        assert!(look_up(&mut reada, 90));
+        let others = Others {
+            held: 256 << 14,
+            count: 0,
+        };
+        reada.plan(&tree, others, &Blocks::default());
+        assert_eq!(reada.leaves().len(), 8);
+        tree.is_contended.set(true);
+        assert!(look_up(&mut reada, 260));
+        assert_eq!(plan(&mut reada, &tree)?.len(), 1);
+        Ok(())
     }
 }

@@ -58,10 +58,7 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_init(
         ino: directory.ino,
         size: directory.size,
         last_index: directory.last_index,
-        habit: Habit {
-            window: directory.window,
-            by_inode: directory.by_inode,
-        },
+        habit: habit_of(&directory),
     };
     // SAFETY: `reada` is memory of the caller that holds no state yet.
     unsafe { Storage::write(reada, DirReada::new(disk.into(), &directory)) };
@@ -80,12 +77,26 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_destroy(
     unsafe { Storage::destroy(reada) };
 }
 
-/// Sets `window` and `by_inode` of the directory that is listed after that of `reada`.
+/// The habit that other directories have noted in `directory`.
+fn habit_of(directory: &bindings::btrfs_rust_directory) -> Habit {
+    if directory.is_refused {
+        Habit::Refused
+    } else if directory.window == 0 {
+        Habit::Unknown
+    } else {
+        Habit::LookedUp {
+            window: directory.window,
+            by_inode: directory.by_inode,
+        }
+    }
+}
+
+/// Notes in `directory`, whose listing begins, what the lookups in that of `reada` tell.
 ///
 /// # Safety
 ///
 /// As for [`btrfs_rust_dir_reada_list`]. `root` must be a valid root, and `directory` valid for
-/// writes.
+/// reads and writes.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_habit(
     reada: *const bindings::btrfs_rust_dir_reada,
@@ -98,8 +109,14 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_habit(
     let habit = reada.habit(&RootCache(root));
     // SAFETY: `directory` points to a variable of the caller.
     let directory = unsafe { &mut *directory };
-    directory.window = habit.window;
-    directory.by_inode = habit.by_inode;
+    match habit_of(directory).and(habit) {
+        Habit::Unknown => (),
+        Habit::LookedUp { window, by_inode } => {
+            directory.window = window;
+            directory.by_inode = by_inode;
+        }
+        Habit::Refused => directory.is_refused = true,
+    }
 }
 
 /// Moves the listing to the entry with `index`. Returns whether to plan its next batch.
