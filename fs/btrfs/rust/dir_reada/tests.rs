@@ -327,48 +327,68 @@ mod suite {
         Ok(())
     }
 
+    /// All leaves were read ahead and are unused.
+    const ALL_UNUSED: Blocks = Blocks {
+        unused: 0..u64::MAX,
+        cached: 0..0,
+    };
+
+    /// A directory whose listing has returned many entries, after others with this habit.
+    fn listed_after(habit: Habit) -> DirReada {
+        let directory = Directory {
+            habit,
+            ..directory(1000)
+        };
+        let mut reada = DirReada::new(DISK, &directory);
+        add(&mut reada, 500..2000);
+        reada
+    }
+
     #[test]
     fn next_directory_is_read_as_the_last_one() -> Result {
         let leaves = leaves(1000)?;
         let tree = tree(&leaves, &NONE, 1);
-        let none = Habit::Unknown;
-        let all_unused = Blocks {
-            unused: 0..u64::MAX,
-            ..Blocks::default()
-        };
         // A listing without lookups, with lookups of less than half, and with unused leaves.
         let mut reada = listed(10..500);
-        assert_eq!(reada.habit(&Everything), none);
+        assert_eq!(reada.habit(&Everything), Habit::Unknown);
         walk(&mut reada, &tree, 10..200)?;
-        assert_eq!(reada.habit(&Everything), none);
+        assert_eq!(reada.habit(&Everything), Habit::Unknown);
         walk(&mut reada, &tree, 200..500)?;
-        assert_eq!(reada.habit(&all_unused), none);
+        assert_eq!(reada.habit(&ALL_UNUSED), Habit::Unknown);
         let habit = reada.habit(&Everything);
         let window = reada.window.size();
         let by_inode = false;
         assert_eq!(habit, Habit::LookedUp { window, by_inode });
         // The next directory is read at once, and not in small batches.
-        let after = |habit| Directory {
-            habit,
-            ..directory(1000)
-        };
-        let mut next = DirReada::new(DISK, &after(habit));
-        add(&mut next, 500..2000);
+        let mut next = listed_after(habit);
         assert!(next.end_part());
         assert_eq!(plan(&mut next, &tree)?.len(), window as usize);
-        // If none of its entries is looked up, the one after it is not read.
-        assert_eq!(next.habit(&Everything), none);
-        assert_eq!(next.habit(&all_unused), Habit::Refused);
-        let refused = habit.and(Habit::Refused);
-        assert_eq!(refused, Habit::Refused);
-        assert_eq!((none.and(habit), habit.and(none)), (habit, habit));
-        let mut other = DirReada::new(DISK, &after(refused));
-        add(&mut other, 500..2000);
-        assert!(!other.end_part());
-        assert_eq!(other.habit(&Everything), Habit::Refused);
+        Ok(())
+    }
+
+    #[test]
+    fn directory_without_lookups_keeps_others_from_readahead() -> Result {
+        let leaves = leaves(1000)?;
+        let tree = tree(&leaves, &NONE, 1);
+        let habit = Habit::LookedUp {
+            window: 64,
+            by_inode: false,
+        };
+        let mut reada = listed_after(habit);
+        assert!(reada.end_part());
+        plan(&mut reada, &tree)?;
+        assert_eq!(reada.habit(&Everything), Habit::Unknown);
+        assert_eq!(reada.habit(&ALL_UNUSED), Habit::Refused);
+        // It counts more than a directory with lookups.
+        let (unknown, refused) = (Habit::Unknown, Habit::Refused);
+        assert_eq!((habit.and(refused), refused.and(habit)), (refused, refused));
+        assert_eq!((habit.and(unknown), unknown.and(habit)), (habit, habit));
+        let mut next = listed_after(refused);
+        assert!(!next.end_part());
+        assert_eq!(next.habit(&Everything), Habit::Refused);
         // Lookups of its own entries start it.
-        assert!(!look_up(&mut other, 500) && look_up(&mut other, 501));
-        assert_eq!(other.habit(&Everything), none);
+        assert!(!look_up(&mut next, 500) && look_up(&mut next, 501));
+        assert_eq!(next.habit(&Everything), Habit::Unknown);
         Ok(())
     }
 
