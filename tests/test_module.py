@@ -25,19 +25,21 @@ def headers():
 
 
 @functools.cache
-def built():
-    """Build the module for the kernel of headers(); return its path and the release of the kernel."""
-    output_of(SRC / "scripts/module")
+def built(flavour=None):
+    """Build the module for the kernel of headers(), or for another flavour of it; return its path and the release of the kernel."""
     release = headers().name.removeprefix("linux-headers-")
+    if flavour:
+        release = f"{release.split('-')[0]}-{flavour}"
+    output_of(SRC / "scripts/module", *([release] if flavour else []))
     return BUILD / "module" / release / "btrfs.ko", release
 
 
-def stock(which, *command):
+def stock(which, *command, flavour=None):
     """Run a command in the stock kernel with the module `which`. Return the load message of btrfs and the output of the command.
 
     `which` is the path of a module, or "stock" for the kernel's own one.
     """
-    kernel = output_of(SRC / "scripts/tree", "kernel", built()[1]).strip()
+    kernel = output_of(SRC / "scripts/tree", "kernel", built(flavour)[1]).strip()
     return output_of(SRC / "scripts/vm", "--read-only", "--timeout", 1500, "--disk", image(16384), kernel, "--",
                      SRC / "tests/guest_stock.sh", which, *command)
 
@@ -55,17 +57,18 @@ def test_a_stock_kernel_loads_the_module_and_sends_the_same():
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_a_stock_kernel_sends_and_maps_the_same_as_with_its_own_module():
-    found = {}
-    for which in (built()[0], "stock"):
+@pytest.mark.parametrize("flavour", [None, "rt-amd64"])
+def test_a_stock_kernel_sends_and_maps_the_same_as_with_its_own_module(flavour):
+    found, (ours, release) = {}, built(flavour)
+    for which in (ours, "stock"):
         output = WORK / f"module-{Path(which).name}.json"
-        said = stock(which, READING, "read", "/dev/vda", output)
+        said = stock(which, READING, "read", "/dev/vda", output, flavour=flavour)
         assert ("rust=" in said) == (which != "stock")
         found[which] = json.loads(output.read_text())
-        assert found[which]["kernel"] == built()[1] and len(found[which]["sends"]) == 31
+        assert found[which]["kernel"] == release and len(found[which]["sends"]) == 31
     # As in test_streams_are_equal.
-    assert found[built()[0]].pop("read of parts") <= found["stock"].pop("read of parts") * 1.1
-    assert found["stock"] == found[built()[0]]
+    assert found[ours].pop("read of parts") <= found["stock"].pop("read of parts") * 1.1
+    assert found["stock"] == found[ours]
 
 
 def test_modinfo_says_whose_it_is():
