@@ -131,10 +131,13 @@ def test_releases_that_are_not_there_are_refused():
     assert re.search(r"module: |tree: the archive has no linux-headers-7.3.0\+deb13-amd64 \(any more\), the newest is of", said)
 
 
-# First program of a Debian guest. It prints the type of the root filesystem and the load message of btrfs, and powers off.
+# First program of a Debian guest. It prints the type of the root filesystem and the load message of btrfs, runs the command in its
+# arguments, and powers off.
 BOOT = """#!/bin/sh
 mount -t proc proc /proc
 echo "on $(sed -n 's/^[^ ]* [/] //p' /proc/mounts | cut -d ' ' -f 1): $(dmesg | grep -o 'Btrfs loaded.*')"
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive
+[ $# = 0 ] || { mount -t sysfs sysfs /sys; "$@"; echo "ended with $?"; }
 busybox poweroff -f
 """
 
@@ -242,19 +245,41 @@ def no_lintian_errors(root, package):
     return not re.search("^E:", inside(root, f"lintian {package} || true"), re.M)
 
 
-def boot(root, release):
-    """Boot `root` from a btrfs disk with its own initramfs. Return the type of the root filesystem and the load message of btrfs."""
+def disk_of(root):
+    """Make a btrfs disk with the files of `root`; return its path."""
     disk = WORK / "debian.img"
     disk.unlink(missing_ok=True)
     with open(disk, "wb") as file:
         file.truncate(3 << 30)
     output_of("mkfs.btrfs", "-q", "--rootdir", root, disk)
+    return disk
+
+
+def boot_disk(disk, release, *command):
+    """Boot a disk with the kernel and the initramfs in its /boot, and run a command in the guest, which may write to the disk.
+
+    Return the type of the root filesystem and the load message of btrfs.
+    """
+    files = WORK / "boot"
+    shutil.rmtree(files, ignore_errors=True)
+    files.mkdir()
+    # The disk is not mounted, since that needs a loop device.
+    output_of("btrfs", "restore", "--path-regex", rf"^/(|boot|boot/(vmlinuz|initrd\.img)-{re.escape(release)})$", disk, files)
     said = output_of("timeout", "900", "qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "2G", "-smp", "2", "-nographic", "-no-reboot",
-                     "-kernel", root / f"boot/vmlinuz-{release}", "-initrd", root / f"boot/initrd.img-{release}",
-                     "-drive", f"file={disk},if=virtio,format=raw", "-append", "console=ttyS0 panic=-1 root=/dev/vda rw init=/boot.sh")
-    disk.unlink()
+                     "-kernel", files / f"boot/vmlinuz-{release}", "-initrd", files / f"boot/initrd.img-{release}",
+                     "-drive", f"file={disk},if=virtio,format=raw",
+                     "-append", " ".join(["console=ttyS0 panic=-1 root=/dev/vda rw init=/boot.sh --", *command]))
     assert (found := re.search(r"^on (\w+): (Btrfs loaded.*?)\r?$", said, re.M)), said[-3000:]
+    assert not command or re.search(r"^ended with 0\r?$", said, re.M), said[-3000:]
     return found.groups()
+
+
+def boot(root, release):
+    """Boot a disk with the files of `root`. Return the type of the root filesystem and the load message of btrfs."""
+    disk = disk_of(root)
+    found = boot_disk(disk, release)
+    disk.unlink()
+    return found
 
 
 @pytest.mark.long
@@ -265,17 +290,19 @@ def test_a_package_is_in_use_after_the_next_boot_until_it_is_removed(debian):
     package = f"/mnt/{release}/" + Path(output_of(SRC / "scripts/package", "modules", release).splitlines()[-1]).name
     assert no_lintian_errors(debian, package)
     inside(debian, f"update-initramfs -c -k {release}")
-    stock = boot(debian, release)
-    assert stock[0] == "btrfs" and "rust" not in stock[1]
     params = WORK / "boot-params"
     params.write_bytes(bytes(0x1ec) + b"\3")
     said = inside(debian, f"apt-get install --yes {package} 2>&1 || true", "--tmpfs", "/sys", "--ro-bind", params, BOOT_PARAMS)
     assert "Secure Boot is on" in said and not (debian / f"usr/lib/modules/{release}/updates").exists()
-    inside(debian, f"apt-get install --yes {package}")
-    assert re.search(r"updates/btrfs.ko", inside(debian, f"modinfo -k {release} -n btrfs"))
-    assert "rust=0." in boot(debian, release)[1]
-    inside(debian, f"apt-get remove --yes btrfs-rust-modules-{release}")
-    assert boot(debian, release) == stock
+    # In the running guest, which has no network.
+    inside(debian, f"cp {package} /package.deb")
+    disk = disk_of(debian)
+    stock = boot_disk(disk, release, "apt-get", "install", "--yes", "/package.deb")
+    assert stock[0] == "btrfs" and "rust" not in stock[1]
+    used = boot_disk(disk, release, "apt-get", "remove", "--yes", f"btrfs-rust-modules-{release}")
+    assert used[0] == "btrfs" and "rust=0." in used[1]
+    assert boot_disk(disk, release) == stock
+    disk.unlink()
 
 
 # Path of a module of DKMS, and commands that make DKMS build it again.
