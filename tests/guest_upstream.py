@@ -11,6 +11,7 @@ import errno
 import fcntl
 import functools
 import itertools
+import mmap
 import os
 import struct
 import sys
@@ -31,6 +32,8 @@ BTRFS_IOC_TREE_SEARCH = 0xD0009411
 # struct btrfs_ioctl_search_key: tree; least and greatest objectid, offset, transid; least and greatest type; number of items.
 SEARCH_KEY = struct.Struct("=QQQQQQQLLL36x")
 FS_TREE = 5
+# The root, extent, chunk, device, checksum and free space trees.
+TREES_OF_A_COMMIT = (1, 2, 3, 4, 7, 10)
 FIEMAP_EXTENT_SHARED = 0x2000
 SYNC_FILE_RANGE_WRITE = 2
 
@@ -261,17 +264,19 @@ def start_child(is_odd, job):
         os.waitpid(child, 0)
 
 
+def set_delay(device, start, sectors, milliseconds, verb="reload"):
+    """Delay the reads of the target `slow`, which has the sectors of `device` from `start`. Complete those that wait for the old delay."""
+    guest.run("dmsetup", verb, "slow", "--noudevsync", "--table",
+              f"0 {sectors} delay {device} {start} {milliseconds} {device} {start} 0")
+    # Suspending the target completes the delayed reads.
+    guest.run("dmsetup", "suspend", "--noudevsync", "--nolockfs", "slow")
+    guest.run("dmsetup", "resume", "--noudevsync", "slow")
+
+
 def moved_while_read(device):
     """Read a file without checksums and send a snapshot, both from a slow mirror, while a balance moves them and the space is reused."""
     half = int(guest.sysfs(device, "size")) // 2
-
-    def delay_reads(milliseconds, verb="reload"):
-        guest.run("dmsetup", verb, "slow", "--noudevsync", "--table",
-                  f"0 {half} delay {device} {half} {milliseconds} {device} {half} 0")
-        # Suspending the target completes the delayed reads.
-        guest.run("dmsetup", "suspend", "--noudevsync", "--nolockfs", "slow")
-        guest.run("dmsetup", "resume", "--noudevsync", "slow")
-
+    delay_reads = functools.partial(set_delay, device, half, half)
     guest.run("dmsetup", "create", "fast", "--noudevsync", "--table", f"0 {half} linear {device} 0")
     delay_reads(0, "create")
     guest.run("dmsetup", "mknodes")
@@ -318,8 +323,77 @@ def moved_while_read(device):
         os.waitpid(reader, 0)
 
 
+def read_tree(path, tree):
+    """Read all blocks of a tree."""
+    handle = os.open(path, os.O_RDONLY)
+    everything, first, count = 2**64 - 1, (0, 0, 0), 1
+    while count:
+        # The search compares keys, with the parts of the least one in this order.
+        key = SEARCH_KEY.pack(tree, first[0], everything, first[1], everything, 0, everything, first[2], 255, 4096)
+        arguments = bytearray(key.ljust(4 * K, b"\0"))
+        fcntl.ioctl(handle, BTRFS_IOC_TREE_SEARCH, arguments)
+        count, place = SEARCH_KEY.unpack_from(arguments)[-1], SEARCH_KEY.size
+        for _ in range(count):
+            _, objectid, offset, kind, length = struct.unpack_from("=QQQLL", arguments, place)
+            place += 32 + length
+        if count:
+            number = (objectid << 72 | kind << 64 | offset) + 1
+            first = number >> 72, number & everything, number >> 64 & 255
+    os.close(handle)
+
+
+def replace_leaves(path):
+    """Make a file, and replace all of its leaves in the running transaction, so that only the commit root has the first ones."""
+    with open(path, "wb", buffering=0) as file:
+        for number in range(4000):
+            os.pwrite(file.fileno(), bytes([number % 251]) * 4 * K, number * 8 * K)
+    os.sync()
+    # A leaf has some 50 extents. Direct I/O writes them without a commit, from an aligned buffer.
+    file, block = os.open(path, os.O_WRONLY | os.O_DIRECT), mmap.mmap(-1, 4 * K)
+    for number in range(0, 4000, 20):
+        os.pwrite(file, block, number * 8 * K)
+    os.close(file)
+
+
+def reused_while_read(device):
+    """Let the readahead of a fiemap be late: the leaves that it reads are freed, and new leaves take their place."""
+    delay_reads = functools.partial(set_delay, device, 0, int(guest.sysfs(device, "size")))
+    delay_reads(0, "create")
+    guest.run("dmsetup", "mknodes")
+    # Without ssd and discard, freed blocks are used sooner.
+    top = mount_blank("/dev/mapper/slow", options="commit=1000,nossd,nodiscard")
+    replace_leaves(top / "file")
+    # Forget the first leaves. Keep what the commit will read.
+    Path("/proc/sys/vm/drop_caches").write_text("1")
+    for tree in TREES_OF_A_COMMIT:
+        read_tree(top, tree)
+    delay_reads(600_000)
+    with open(top / "file", "rb") as file:
+        guest.fiemap_call(file, 0, 2**63, 0)
+    reads = int(guest.run("dmsetup", "status", "slow").split()[3])
+    os.sync()
+    progress = mmap.mmap(-1, 4 * K)
+    child = os.fork()
+    if not child:
+        for number in range(60_000):
+            (top / f"new{number}").touch()
+            progress[:8] = number.to_bytes(8)
+        os._exit(0)
+    last, ended = None, 0
+    while not ended and progress[:8] != last:
+        last = progress[:8]
+        time.sleep(3)
+        ended, _ = os.waitpid(child, os.WNOHANG)
+    print(f"{reads} reads delayed, new files {'are made meanwhile' if ended else 'wait for them'}", flush=True)
+    delay_reads(0)
+    if not ended:
+        os.waitpid(child, 0)
+    guest.umount(MNT)
+    print(guest.run("btrfs", "check", "/dev/mapper/slow"))
+
+
 if __name__ == "__main__":
     {"zero_disk_num_bytes": zero_disk_num_bytes, "data_of_a_directory": data_of_a_directory,
      "unverified_wait": unverified_wait, "unverified_generation": unverified_generation, "leaf_without_items": leaf_without_items,
      "stale_copy": stale_copy, "utimes_of_another": utimes_of_another, "lost_mkfile": lost_mkfile, "stale_shared": stale_shared,
-     "moved_while_read": moved_while_read}[sys.argv[1]](sys.argv[2])
+     "moved_while_read": moved_while_read, "reused_while_read": reused_while_read}[sys.argv[1]](sys.argv[2])

@@ -488,3 +488,11 @@ def test_a_send_reads_again_what_a_balance_has_moved(flavour, expected):
     disk = blank("upstream", 320 << 20)
     assert f"sent: {expected}" in vm(flavour, UPSTREAM, "moved_while_read", "/dev/ubdb", disks=[disk])
     disk.unlink()
+
+
+def test_a_late_read_leaves_new_blocks_alone():
+    disk = blank("upstream")
+    said = vm("um-rust", UPSTREAM, "reused_while_read", "/dev/ubdb", disks=[disk])
+    assert re.match(r"[6-9]\d reads delayed, new files wait for them\n", said), said
+    assert "no error found" in said
+    disk.unlink()
