@@ -133,9 +133,15 @@ struct btrfs_rust_directory {
 	bool is_refused;
 };
 
+/* An entry of a directory, see dir_reada/children.rs. */
+struct btrfs_rust_dir_entry {
+	u64 ino;
+	bool is_dir;
+};
+
 /* Storage for the state of dir_reada.rs. */
 struct btrfs_rust_dir_reada {
-	u64 state[96];
+	u64 state[128];
 };
 
 /* dir_reada.rs */
@@ -150,8 +156,15 @@ bool btrfs_rust_dir_reada_list(struct btrfs_rust_dir_reada *reada, u64 index);
 struct btrfs_rust_leaves btrfs_rust_dir_reada_plan_list(struct btrfs_rust_dir_reada *reada,
 							struct btrfs_root *root,
 							struct btrfs_rust_others others);
-void btrfs_rust_dir_reada_add(struct btrfs_rust_dir_reada *reada, u64 index, u64 ino);
+void btrfs_rust_dir_reada_add(struct btrfs_rust_dir_reada *reada, u64 index, u64 ino,
+			      bool is_dir);
+bool btrfs_rust_dir_reada_list_child(struct btrfs_rust_dir_reada *reada, u64 ino,
+				     bool is_expected);
+struct btrfs_rust_leaves btrfs_rust_dir_reada_plan_children(struct btrfs_rust_dir_reada *reada,
+							    struct btrfs_root *root,
+							    struct btrfs_rust_others others);
 u64 btrfs_rust_dir_reada_held(const struct btrfs_rust_dir_reada *reada);
+bool btrfs_rust_dir_reada_is_done(const struct btrfs_rust_dir_reada *reada);
 bool btrfs_rust_dir_reada_end_part(struct btrfs_rust_dir_reada *reada);
 bool btrfs_rust_dir_reada_look_up(struct btrfs_rust_dir_reada *reada,
 				  const struct btrfs_root *root, u64 ino);
@@ -309,6 +322,8 @@ struct extent_buffer *btrfs_rust_cached_leaf(const struct extent_buffer *node, u
 struct btrfs_rust_key btrfs_rust_item_key(const struct extent_buffer *leaf, u32 slot);
 bool btrfs_rust_item_is_file(const struct extent_buffer *leaf, u32 slot);
 struct btrfs_rust_extent btrfs_rust_item_extent(const struct extent_buffer *leaf, u32 slot);
+int btrfs_rust_dir_entries(const struct extent_buffer *node, u32 slot, u64 ino,
+			   struct btrfs_rust_dir_entry *entries, u32 max);
 void btrfs_rust_put_node(struct extent_buffer *node);
 bool btrfs_rust_is_contended(struct btrfs_root *root);
 

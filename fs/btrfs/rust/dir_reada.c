@@ -13,6 +13,8 @@
  * commit are in memory.
  */
 
+#include <linux/dcache.h>
+#include <linux/fs.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/refcount.h>
@@ -46,6 +48,12 @@ struct btrfs_dir_reada {
 	struct btrfs_reada_total *total;
 	/* The bytes of this reader in fs_info->reada_tree. */
 	u64 held;
+	/* Lookups of its entries were expected when its listing began. */
+	bool is_expected;
+	/* Its listing was reported to its parent. */
+	bool is_reported;
+	/* Nothing is left to read ahead; read without the lock. */
+	bool is_done;
 };
 
 static void put_reada(struct btrfs_dir_reada *reada)
@@ -134,7 +142,23 @@ static struct btrfs_dir_reada *get_reada(const struct btrfs_inode *dir)
 	return reada;
 }
 
-/* Add @reada in place of the one that @dir has, or of the one that was not used for the longest. */
+/*
+ * The directory to drop for another one: that of those without anything to read ahead which was not
+ * used for the longest, or of all. A directory is used again when all below it were walked.
+ */
+static struct btrfs_dir_reada *oldest_reada(struct btrfs_dir_readas *dirs)
+{
+	struct btrfs_dir_reada *reada;
+
+	lockdep_assert_held(&dirs->lock);
+	list_for_each_entry_reverse(reada, &dirs->list, list) {
+		if (READ_ONCE(reada->is_done))
+			return reada;
+	}
+	return list_last_entry(&dirs->list, struct btrfs_dir_reada, list);
+}
+
+/* Add @reada in place of the one that @dir has, or of the one to drop. */
 static void add_reada(struct btrfs_dir_reada *reada, const struct btrfs_inode *dir)
 {
 	struct btrfs_dir_readas *dirs = &dir->root->fs_info->dir_readas;
@@ -146,7 +170,7 @@ static void add_reada(struct btrfs_dir_reada *reada, const struct btrfs_inode *d
 	spin_lock(&dirs->lock);
 	old = find_reada(dirs, dir);
 	if (!old && dirs->count == MAX_DIRS)
-		old = list_last_entry(&dirs->list, struct btrfs_dir_reada, list);
+		old = oldest_reada(dirs);
 	if (old)
 		list_del(&old->list);
 	else if (!dirs->count++)
@@ -220,6 +244,7 @@ struct btrfs_dir_reada *btrfs_dir_reada_begin(struct btrfs_inode *dir, u64 pos, 
 	reada->total = &fs_info->reada_tree;
 	disk = btrfs_reada_disk(fs_info);
 	ask_others(dir, &directory);
+	reada->is_expected = directory.window && !directory.is_refused;
 	btrfs_rust_dir_reada_init(&reada->plan, &disk, &directory);
 	add_reada(reada, dir);
 	return reada;
@@ -240,20 +265,23 @@ static void hold(struct btrfs_dir_reada *reada)
 
 	if (held != reada->held)
 		btrfs_reada_hold(reada->total, &reada->held, held);
+	WRITE_ONCE(reada->is_done, btrfs_rust_dir_reada_is_done(&reada->plan));
 }
 
-/* Plan a batch of the listing, or of the lookups, and submit it. */
-static void read_batch(struct btrfs_dir_reada *reada, struct btrfs_root *root, bool is_listing)
+/* A function that plans a batch. */
+typedef struct btrfs_rust_leaves (*plan_fn)(struct btrfs_rust_dir_reada *reada,
+					    struct btrfs_root *root,
+					    struct btrfs_rust_others others);
+
+/* Plan a batch and submit it. */
+static void read_batch(struct btrfs_dir_reada *reada, struct btrfs_root *root, plan_fn plan)
 {
 	struct btrfs_rust_leaves batch;
 
 	lockdep_assert_held(&reada->lock);
 
 	down_read(&root->fs_info->commit_root_sem);
-	if (is_listing)
-		batch = btrfs_rust_dir_reada_plan_list(&reada->plan, root, others(reada));
-	else
-		batch = btrfs_rust_dir_reada_plan(&reada->plan, root, others(reada));
+	batch = plan(&reada->plan, root, others(reada));
 	btrfs_reada_count_batch(root, &batch);
 	btrfs_reada_submit(root, &batch);
 	up_read(&root->fs_info->commit_root_sem);
@@ -265,7 +293,7 @@ void btrfs_dir_reada_list(struct btrfs_dir_reada *reada, struct btrfs_inode *dir
 	if (!reada || !mutex_trylock(&reada->lock))
 		return;
 	while (btrfs_rust_dir_reada_list(&reada->plan, pos))
-		read_batch(reada, dir->root, true);
+		read_batch(reada, dir->root, btrfs_rust_dir_reada_plan_list);
 	mutex_unlock(&reada->lock);
 }
 
@@ -280,28 +308,58 @@ void btrfs_dir_reada_add(struct btrfs_dir_reada *reada, const void *buf, int ent
 		if (get_unaligned(&entry->offset) >= pos)
 			break;
 		btrfs_rust_dir_reada_add(&reada->plan, get_unaligned(&entry->offset),
-					 get_unaligned(&entry->ino));
+					 get_unaligned(&entry->ino),
+					 get_unaligned(&entry->type) == DT_DIR);
 		buf += sizeof(*entry) + get_unaligned(&entry->name_len);
 	}
 	mutex_unlock(&reada->lock);
+}
+
+/* Tell the parent of a directory that it was listed, and read ahead for the next subdirectories. */
+static void report_listing(struct dentry *dentry, bool is_expected)
+{
+	const struct btrfs_inode *dir = BTRFS_I(d_inode(dentry));
+	struct dentry *parent_dentry = dget_parent(dentry);
+	struct btrfs_inode *parent = BTRFS_I(d_inode(parent_dentry));
+	struct btrfs_dir_reada *reada = NULL;
+
+	/* The root of a subvolume has its parent in another tree. */
+	if (parent != dir && parent->root == dir->root)
+		reada = get_reada(parent);
+	if (reada && mutex_trylock(&reada->lock)) {
+		if (btrfs_rust_dir_reada_list_child(&reada->plan, btrfs_ino(dir), is_expected))
+			read_batch(reada, parent->root, btrfs_rust_dir_reada_plan_children);
+		hold(reada);
+		mutex_unlock(&reada->lock);
+	}
+	if (reada)
+		put_reada(reada);
+	dput(parent_dentry);
 }
 
 /*
  * End a part of the listing. If its entries are being looked up, read ahead for them. @path is
  * released: after an error it may hold locks.
  */
-void btrfs_dir_reada_end(struct btrfs_dir_reada *reada, struct btrfs_inode *dir,
+void btrfs_dir_reada_end(struct btrfs_dir_reada *reada, struct file *file,
 			 struct btrfs_path *path)
 {
+	struct btrfs_root *root = BTRFS_I(file_inode(file))->root;
+	bool is_reported = true;
+
 	if (!reada)
 		return;
 	btrfs_release_path(path);
 	if (mutex_trylock(&reada->lock)) {
 		if (btrfs_rust_dir_reada_end_part(&reada->plan))
-			read_batch(reada, dir->root, false);
+			read_batch(reada, root, btrfs_rust_dir_reada_plan);
 		hold(reada);
+		is_reported = reada->is_reported;
+		reada->is_reported = true;
 		mutex_unlock(&reada->lock);
 	}
+	if (!is_reported)
+		report_listing(file->f_path.dentry, reada->is_expected);
 	put_reada(reada);
 }
 
@@ -322,7 +380,7 @@ void btrfs_dir_reada_look_up(struct btrfs_inode *dir, u64 ino)
 		return;
 	if (mutex_trylock(&reada->lock)) {
 		if (btrfs_rust_dir_reada_look_up(&reada->plan, root, ino))
-			read_batch(reada, root, false);
+			read_batch(reada, root, btrfs_rust_dir_reada_plan);
 		hold(reada);
 		mutex_unlock(&reada->lock);
 	}

@@ -9,6 +9,7 @@ struct btrfs_dir_reada;
 struct btrfs_fs_info;
 struct btrfs_inode;
 struct btrfs_path;
+struct file;
 
 #ifdef CONFIG_BTRFS_RUST
 
@@ -18,7 +19,7 @@ void btrfs_dir_readas_destroy(struct btrfs_fs_info *fs_info);
 struct btrfs_dir_reada *btrfs_dir_reada_begin(struct btrfs_inode *dir, u64 pos, u64 last_index);
 void btrfs_dir_reada_list(struct btrfs_dir_reada *reada, struct btrfs_inode *dir, u64 pos);
 void btrfs_dir_reada_add(struct btrfs_dir_reada *reada, const void *buf, int entries, u64 pos);
-void btrfs_dir_reada_end(struct btrfs_dir_reada *reada, struct btrfs_inode *dir,
+void btrfs_dir_reada_end(struct btrfs_dir_reada *reada, struct file *file,
 			 struct btrfs_path *path);
 void btrfs_dir_reada_look_up(struct btrfs_inode *dir, u64 ino);
 
@@ -40,7 +41,7 @@ static inline void btrfs_dir_reada_add(struct btrfs_dir_reada *reada, const void
 {
 }
 
-static inline void btrfs_dir_reada_end(struct btrfs_dir_reada *reada, struct btrfs_inode *dir,
+static inline void btrfs_dir_reada_end(struct btrfs_dir_reada *reada, struct file *file,
 				       struct btrfs_path *path)
 {
 }

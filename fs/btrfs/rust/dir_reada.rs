@@ -17,6 +17,9 @@
 //! shrinks, and if more than half of them are, nothing is planned any more.
 //!
 //! The leaves with DIR_ITEMs are used in random order. They are planned as the lookups double.
+//!
+//! A task that descends into subdirectories needs the inodes in the next ones, too; see
+//! [`Children`].
 
 use kernel::{
     prelude::*,
@@ -42,13 +45,24 @@ use crate::{
     },
 };
 
+mod batch;
+mod children;
 mod directory;
 mod entries;
 mod names;
 
+use batch::{
+    Batches,
+    Usage,
+    MAX_LEAVES, //
+};
+use children::Children;
+pub(crate) use children::{
+    Directories,
+    Entry, //
+};
 use directory::{
     first_key,
-    reads_on,
     DIR_INDEX,
     DIR_ITEM,
     INODE_ITEM, //
@@ -73,9 +87,6 @@ const MAX_ENTRIES: u64 = 1 << 17;
 /// Maximum number of leaves to look for in one plan, for each leaf of the batch.
 const SEARCHES_PER_LEAF: usize = 8;
 
-/// Unused leaves of a passed batch that are always accepted.
-const FEW_UNUSED: usize = 3;
-
 /// Maximum size of a batch, in bytes: the task submits it, with the directory locked.
 const MAX_BATCH: u64 = SZ_4M as u64;
 
@@ -97,6 +108,7 @@ pub(crate) struct DirReada {
     listing: Option<LeafReada>,
     entries: Entries,
     names: Names,
+    children: Children,
     /// Set if the order of the lookups is known or expected.
     is_started: bool,
     /// Set if lookups are in the order of the inode numbers, not in that of the listing.
@@ -116,9 +128,8 @@ pub(crate) struct DirReada {
     window: Window,
     /// The leaves of the last plan, in submission order.
     leaves: KVVec<Leaf>,
-    /// Logical addresses of the leaves with inodes, in the last batch and in the one before it.
-    batch: KVVec<u64>,
-    passed: KVVec<u64>,
+    /// The leaves with inodes.
+    batches: Batches,
     /// Scratch space to sort a batch.
     order: KVVec<u32>,
 }
@@ -143,6 +154,7 @@ impl DirReada {
                 .flatten(),
             entries: Entries::new(),
             names: Names::new(names, listing, mark),
+            children: Children::new(Self::window(disk, window)),
             is_started: is_expected,
             by_inode,
             first: 0,
@@ -153,8 +165,7 @@ impl DirReada {
             is_refused: matches!(directory.habit, Habit::Refused),
             window: Self::window(disk, window),
             leaves: KVVec::new(),
-            batch: KVVec::new(),
-            passed: KVVec::new(),
+            batches: Batches::new(is_expected),
             order: KVVec::new(),
         }
     }
@@ -188,11 +199,35 @@ impl DirReada {
     }
 
     /// Notes that the listing has returned the entry with `index` and the inode number `ino`.
-    pub(crate) fn add(&mut self, index: u64, ino: u64) {
+    pub(crate) fn add(&mut self, index: u64, ino: u64, is_dir: bool) {
         let most = (self.disk.window() / 4 / size_of::<u64>() as u64).min(MAX_ENTRIES);
-        if !self.is_stopped {
-            self.entries.add(index, ino, most as usize);
+        if !self.is_stopped && self.entries.add(index, ino, most as usize) && is_dir {
+            self.children.add(ino);
         }
+    }
+
+    fn reserve(&mut self, count: usize) -> bool {
+        self.leaves.clear();
+        self.order.clear();
+        self.leaves.reserve(count, GFP_KERNEL).is_ok()
+            && self.order.reserve(count, GFP_KERNEL).is_ok()
+    }
+
+    /// The number of leaves of `window` for a batch, besides `held` leaves of this directory.
+    fn room(&self, window: Window, held: usize, others: Others) -> usize {
+        let held = (self.disk.nodes(others.held) + held) as u64;
+        let limit = 2 * self.disk.nodes(self.disk.max_batch()) as u64;
+        window.room(limit, held, others) as usize
+    }
+
+    /// Sorts the planned leaves into submission order; `first` of them are used first.
+    fn sort(&mut self, first: usize) {
+        let in_order = first.min(self.disk.nodes(FIRST_WINDOW));
+        let leaves = &self.leaves;
+        sort_by_address(&mut self.order, leaves.len(), in_order, |number| {
+            leaves[number].ptr.blockptr
+        });
+        permute(&mut self.leaves, &mut self.order);
     }
 
     /// Notes that a part of the listing has ended. Returns whether to plan a batch.
@@ -209,7 +244,7 @@ impl DirReada {
             return self.start(ino) && self.prepare();
         }
         self.lookups = self.lookups.saturating_add(1);
-        let (last, window) = (self.batch.last(), &mut self.window);
+        let (last, window) = (self.batches.last.last(), &mut self.window);
         let is_lost = || {
             let is_lost = last.is_some_and(|last| !cache.has(*last));
             if is_lost {
@@ -255,13 +290,8 @@ impl DirReada {
         if self.by_inode {
             self.entries.sort_all();
         }
-        let batch = self.window.size() as usize + 1;
-        let most = batch + self.name_leaves();
-        self.leaves.clear();
-        self.order.clear();
-        self.leaves.reserve(most, GFP_KERNEL).is_ok()
-            && self.order.reserve(most, GFP_KERNEL).is_ok()
-            && self.passed.reserve(batch, GFP_KERNEL).is_ok()
+        let batch = self.window.size() as usize + MAX_LEAVES;
+        self.reserve(batch + self.name_leaves()) && self.batches.reserve(batch)
     }
 
     fn name_leaves(&self) -> usize {
@@ -276,40 +306,27 @@ impl DirReada {
             return;
         }
         if self.is_due && !self.entries.are_planned() {
-            self.check_use(cache);
-            let held = (self.disk.nodes(others.held) + self.passed.len()) as u64;
-            let limit = 2 * self.disk.nodes(self.disk.max_batch()) as u64;
-            let batch = self.window.room(limit, held, others);
+            match self.batches.begin(cache) {
+                Usage::Most => (),
+                Usage::Part => self.window.shrink(),
+                Usage::Little => self.is_stopped = true,
+            }
             if !self.is_stopped {
-                self.plan_inodes(tree, batch as usize, cache);
+                let held = self.batches.len() + self.children.held();
+                self.plan_inodes(tree, self.room(self.window, held, others), cache);
             }
         }
         let inodes = self.leaves.len();
         if self.names.are_due(self.lookups) {
             let count = self.name_leaves();
-            self.names.plan(tree, self.lookups, count, &mut self.leaves);
+            self.names
+                .plan(tree, self.lookups, count, cache, &mut self.leaves);
         }
-        let in_order = inodes.min(self.disk.nodes(FIRST_WINDOW));
-        let leaves = &self.leaves;
-        sort_by_address(&mut self.order, leaves.len(), in_order, |number| {
-            leaves[number].ptr.blockptr
-        });
-        permute(&mut self.leaves, &mut self.order);
+        self.sort(inodes);
     }
 
-    /// Checks the batch that the lookups have passed, and makes room for the next one.
-    fn check_use(&mut self, cache: &impl Cache) {
-        let unused = unused(&self.passed, cache);
-        if unused > FEW_UNUSED && unused * 2 > self.passed.len() {
-            self.is_stopped = true;
-        } else if unused * 8 > self.passed.len() {
-            self.window.shrink();
-        }
-        core::mem::swap(&mut self.batch, &mut self.passed);
-        self.batch.clear();
-    }
-
-    /// Plans up to `batch` leaves with the next inodes, or one more. Leaves in memory do not count.
+    /// Plans `batch` leaves with the next inodes, or up to [`MAX_LEAVES`] more. Leaves in memory do
+    /// not count.
     fn plan_inodes<T: Tree>(&mut self, tree: &T, batch: usize, cache: &impl Cache) {
         let mut last = LastLeaf::default();
         let mut searches = 0;
@@ -319,56 +336,38 @@ impl DirReada {
             let Some(ino) = self.entries.next() else {
                 // The next entries may have smaller inode numbers.
                 last = LastLeaf::default();
-                if self.batch.len() < batch && self.entries.sort_next(batch) {
+                if self.batches.last.len() < batch && self.entries.sort_next(batch) {
                     continue;
                 }
                 break;
             };
             let key = first_key(ino, INODE_ITEM);
-            let is_full = self.batch.len() >= batch;
+            let is_full = self.batches.last.len() >= batch;
             let must_yield = || self.entries.has_begun() && tree.is_contended();
-            if key >= last.end && (is_full || must_yield()) {
+            // The items of the inode may go on in the next leaf.
+            let has_leaves = key >= last.end || last.end.objectid == ino;
+            if has_leaves && (is_full || must_yield()) {
                 break;
             }
-            searches += usize::from(key >= last.end);
-            self.plan_leaf(tree, &mut last, key, cache);
-            if reads_on(ino, last.end) {
-                let next = last.end;
-                self.plan_leaf(tree, &mut last, next, cache);
-            }
+            searches += usize::from(has_leaves);
+            self.batches
+                .plan_inode(tree, &mut last, ino, cache, &mut self.leaves);
             self.entries.advance();
         }
         self.entries.end_batch();
-        if self.batch.len() as u64 >= self.window.size() {
+        if self.batches.last.len() as u64 >= self.window.size() {
             self.window.grow();
         }
     }
 
-    /// Plans the leaf with `key`, unless it is in memory or was found before.
-    fn plan_leaf<T: Tree>(&mut self, tree: &T, last: &mut LastLeaf, key: Key, cache: &impl Cache) {
-        let leaf = last.find(tree, key);
-        if let Some(leaf) = leaf.filter(|leaf| !cache.has(leaf.ptr.blockptr)) {
-            // prepare() has reserved memory for a batch.
-            let _ = self.batch.push_within_capacity(leaf.ptr.blockptr);
-            let _ = self.leaves.push_within_capacity(leaf);
-        }
+    /// Whether the lookups have reached the last batch of all.
+    fn are_passed(&self) -> bool {
+        self.is_stopped || (self.is_due && self.entries.are_planned())
     }
 
-    /// What the lookups so far tell about other directories.
-    pub(crate) fn habit(&self, cache: &impl Cache) -> Habit {
-        let unused = unused(&self.batch, cache);
-        let has_waste = unused > FEW_UNUSED && unused * 2 > self.batch.len();
-        if self.lookups == 0 && (self.is_refused || has_waste) {
-            return Habit::Refused;
-        }
-        let are_looked_up = self.lookups > 0 && self.lookups * 2 >= self.entries.len();
-        if self.is_stopped || unused * 8 > self.batch.len() || !are_looked_up {
-            return Habit::Unknown;
-        }
-        Habit::LookedUp {
-            window: self.window.size(),
-            by_inode: self.by_inode,
-        }
+    /// Whether nothing is left to read ahead, for entries listed so far.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_stopped || (self.are_passed() && self.children.are_listed())
     }
 
     /// The leaves to submit, in this order.
@@ -376,22 +375,19 @@ impl DirReada {
         &self.leaves
     }
 
-    /// The size of the leaves with inodes in the last two batches, in bytes; 0 once the lookups
-    /// have reached the last batch of all.
+    /// The size of the leaves in the last two batches, in bytes, without those that the lookups and
+    /// the listings of subdirectories have passed.
     pub(crate) fn held(&self) -> u64 {
-        if self.is_stopped || (self.is_due && self.entries.are_planned()) {
-            return 0;
-        }
-        (self.batch.len() + self.passed.len()) as u64 * u64::from(self.disk.nodesize)
+        let inodes = match self.are_passed() {
+            true => 0,
+            false => self.batches.len(),
+        };
+        let children = match self.is_stopped {
+            true => 0,
+            false => self.children.held(),
+        };
+        (inodes + children) as u64 * u64::from(self.disk.nodesize)
     }
-}
-
-/// The number of `leaves` that were read ahead and not used yet.
-fn unused(leaves: &[u64], cache: &impl Cache) -> usize {
-    leaves
-        .iter()
-        .filter(|leaf| cache.has_unused(**leaf))
-        .count()
 }
 
 #[cfg(CONFIG_BTRFS_RUST_KUNIT_TEST)]

@@ -27,7 +27,10 @@ use crate::{
         DataReada,
         FileRange, //
     },
-    dir_reada::DirReada,
+    dir_reada::{
+        DirReada,
+        Entry, //
+    },
     leaf_reada::{
         self,
         LeafReada, //
@@ -78,10 +81,11 @@ check_prototypes! {
     data: btrfs_rust_data_reada_init, btrfs_rust_data_reada_destroy, btrfs_rust_data_reada_advance,
         btrfs_rust_data_reada_plan, btrfs_rust_data_reada_report_evicted;
     dir: btrfs_rust_dir_reada_init, btrfs_rust_dir_reada_destroy, btrfs_rust_dir_reada_habit,
-        btrfs_rust_dir_reada_list,
-        btrfs_rust_dir_reada_plan_list, btrfs_rust_dir_reada_add, btrfs_rust_dir_reada_held,
-        btrfs_rust_dir_reada_end_part,
-        btrfs_rust_dir_reada_look_up, btrfs_rust_dir_reada_plan;
+        btrfs_rust_dir_reada_list, btrfs_rust_dir_reada_plan_list, btrfs_rust_dir_reada_add,
+        btrfs_rust_dir_reada_held, btrfs_rust_dir_reada_is_done,
+        btrfs_rust_dir_reada_end_part, btrfs_rust_dir_reada_look_up,
+        btrfs_rust_dir_reada_plan, btrfs_rust_dir_reada_list_child,
+        btrfs_rust_dir_reada_plan_children;
     share: btrfs_rust_share_lookup, btrfs_rust_share_store, btrfs_rust_share_end_many_paths,
         btrfs_rust_share_prev_extent, btrfs_rust_share_add_prev_extent;
     lru: btrfs_rust_lru_init, btrfs_rust_lru_destroy, btrfs_rust_lru_lookup, btrfs_rust_lru_store,
@@ -148,6 +152,7 @@ mirrors! {
     Key = btrfs_rust_key { objectid = objectid, kind = type_, offset = offset }
     KeyPtr = btrfs_rust_key_ptr { key = key, blockptr = blockptr, generation = generation }
     Leaf = btrfs_rust_leaf { ptr = ptr, tree = tree }
+    Entry = btrfs_rust_dir_entry { ino = ino, is_dir = is_dir }
     FileRange = btrfs_rust_file_range {
         ino = ino, offset = offset, len = len, bytenr = bytenr, disk_len = disk_len, slot = slot,
         number = number, is_encoded = is_encoded, is_cut = is_cut

@@ -232,6 +232,41 @@ struct btrfs_rust_extent btrfs_rust_item_extent(const struct extent_buffer *leaf
 	};
 }
 
+/*
+ * Copy up to @max entries of the directory @ino from a child that is a leaf. Subvolumes are left
+ * out. Returns the number of entries, or -ENOENT if the leaf is not cached.
+ */
+int btrfs_rust_dir_entries(const struct extent_buffer *node, u32 slot, u64 ino,
+			   struct btrfs_rust_dir_entry *entries, u32 max)
+{
+	struct extent_buffer *leaf = btrfs_rust_cached_leaf(node, slot);
+	struct btrfs_key key = { .objectid = ino, .type = BTRFS_DIR_INDEX_KEY };
+	int count = 0;
+	int first;
+
+	if (!leaf)
+		return -ENOENT;
+	btrfs_bin_search(leaf, 0, &key, &first);
+	for (int i = first; i < btrfs_header_nritems(leaf) && count < max; i++) {
+		const struct btrfs_dir_item *item;
+
+		btrfs_item_key_to_cpu(leaf, &key, i);
+		if (key.objectid != ino || key.type != BTRFS_DIR_INDEX_KEY ||
+		    btrfs_item_size(leaf, i) < sizeof(*item))
+			break;
+		item = btrfs_item_ptr(leaf, i, struct btrfs_dir_item);
+		btrfs_dir_item_key_to_cpu(leaf, item, &key);
+		if (key.type != BTRFS_INODE_ITEM_KEY)
+			continue;
+		entries[count++] = (struct btrfs_rust_dir_entry){
+			.ino = key.objectid,
+			.is_dir = btrfs_dir_ftype(leaf, item) == BTRFS_FT_DIR,
+		};
+	}
+	free_extent_buffer(leaf);
+	return count;
+}
+
 void btrfs_rust_put_node(struct extent_buffer *node)
 {
 	free_extent_buffer(node);

@@ -2,6 +2,11 @@
 
 //! What is known of a directory when its listing begins.
 
+use super::{
+    batch::Usage,
+    Cache,
+    DirReada, //
+};
 use crate::tree::Key;
 
 /// Size of a DIR_INDEX item without its name, in bytes: `struct btrfs_item` and
@@ -31,6 +36,12 @@ pub(super) fn reads_on(ino: u64, next: Key) -> bool {
     next.objectid == ino && (next.kind <= XATTR_ITEM || is_extent)
 }
 
+/// Whether a listing of the directory `ino` or a lookup of one of its entries reads the leaf whose
+/// first key is `next`.
+pub(super) fn lists_on(ino: u64, next: Key) -> bool {
+    next.objectid == ino && (DIR_ITEM..=DIR_INDEX).contains(&next.kind)
+}
+
 /// A directory.
 pub(crate) struct Directory {
     /// The inode number.
@@ -48,14 +59,15 @@ pub(crate) struct Directory {
 pub(crate) enum Habit {
     /// Nothing is known.
     Unknown,
-    /// It looks up at least half of the entries.
+    /// It looks up at least half of the entries, as far as it has come.
     LookedUp {
         /// Size of the window, in leaves.
         window: u64,
         /// Whether lookups are in the order of the inode numbers.
         by_inode: bool,
     },
-    /// A directory was read ahead, and none of its entries was looked up.
+    /// A directory was read ahead, more than an eighth of that is unused, and none of its entries
+    /// was looked up.
     Refused,
 }
 
@@ -64,7 +76,15 @@ impl Habit {
     pub(crate) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Refused, _) | (_, Self::Refused) => Self::Refused,
-            (Self::Unknown, habit) | (habit, _) => habit,
+            (Self::Unknown, habit) | (habit, Self::Unknown) => habit,
+            (Self::LookedUp { window: ours, .. }, Self::LookedUp { window, .. }) => {
+                // A parent in which few entries were looked up has a small window.
+                if window > ours {
+                    other
+                } else {
+                    self
+                }
+            }
         }
     }
 }
@@ -76,5 +96,27 @@ impl Directory {
         let entries = names.min(self.last_index);
         let bytes = names.saturating_add(entries.saturating_mul(DIR_INDEX_SIZE));
         bytes / u64::from(nodesize / 2).max(1) + 1
+    }
+}
+
+impl DirReada {
+    /// What the lookups so far tell about other directories.
+    pub(crate) fn habit(&self, cache: &impl Cache) -> Habit {
+        let last = Usage::of(&self.batches.last, cache);
+        if self.lookups == 0 && (self.is_refused || last != Usage::Most) {
+            return Habit::Refused;
+        }
+        // The lookups may still be on their way through the last batch.
+        let is_used = last == Usage::Most || !self.are_passed();
+        let are_looked_up = self.lookups * 2 >= self.entries.reached();
+        // Each listing of a subdirectory needs a lookup, also for names, and one is under way.
+        let has_others = self.lookups > self.children.count_listed() + 1;
+        if self.is_stopped || !self.is_started || !is_used || !are_looked_up || !has_others {
+            return Habit::Unknown;
+        }
+        Habit::LookedUp {
+            window: self.window.size(),
+            by_inode: self.by_inode,
+        }
     }
 }

@@ -26,6 +26,9 @@ pub(super) struct Entries {
     pub(super) last_index: u64,
     /// Lookups of entries that were found neither in the batch nor next to it.
     misses: usize,
+    /// Position of the first entry to look up, and the one after the last entry looked up.
+    first: usize,
+    reached: usize,
 }
 
 impl Entries {
@@ -38,12 +41,19 @@ impl Entries {
             is_ordered: true,
             last_index: 0,
             misses: 0,
+            first: 0,
+            reached: 0,
         }
     }
 
     /// The number of entries.
     pub(super) fn len(&self) -> usize {
         self.inodes.len()
+    }
+
+    /// The number of entries from the first one looked up to the last one.
+    pub(super) fn reached(&self) -> usize {
+        self.reached.saturating_sub(self.first)
     }
 
     /// Whether all entries were planned.
@@ -53,10 +63,10 @@ impl Entries {
 
     /// Adds the entry with `index` and the inode number `ino`. If there are `most` entries, those
     /// before the last batch are forgotten, if they are many, or the entry is left out. An entry
-    /// that was added before is left out, too.
-    pub(super) fn add(&mut self, index: u64, ino: u64, most: usize) {
+    /// that was added before is left out, too. Returns whether the entry was added.
+    pub(super) fn add(&mut self, index: u64, ino: u64, most: usize) -> bool {
         if index <= self.last_index {
-            return;
+            return false;
         }
         self.last_index = index;
         if self.inodes.len() >= most && self.entered > most / 8 {
@@ -66,9 +76,9 @@ impl Entries {
             && (self.are_planned() || self.inodes.last() <= Some(&ino));
         // Without memory, entries are left out.
         let flags = GFP_KERNEL_ACCOUNT | __GFP_NOWARN;
-        if self.inodes.len() < most && self.inodes.push(ino, flags).is_ok() {
-            self.sorted += usize::from(is_sorted);
-        }
+        let is_added = self.inodes.len() < most && self.inodes.push(ino, flags).is_ok();
+        self.sorted += usize::from(is_added && is_sorted);
+        is_added
     }
 
     fn forget_passed(&mut self) {
@@ -77,6 +87,8 @@ impl Entries {
         self.inodes.truncate(self.inodes.len() - passed);
         self.sorted = self.sorted.saturating_sub(passed);
         self.next -= passed;
+        self.reached = self.reached.saturating_sub(passed);
+        self.first = 0;
         self.entered = 0;
     }
 
@@ -96,27 +108,35 @@ impl Entries {
     pub(super) fn reach(&mut self, ino: u64, is_lost: impl FnOnce() -> bool) -> bool {
         let batch = self.inodes.get(self.entered..self.next).unwrap_or_default();
         if let Ok(slot) = batch.binary_search(&ino) {
+            let found = self.entered + slot;
             if is_lost() {
                 self.sorted = self.next;
-                self.next = self.entered + slot;
+                self.next = found;
             }
-            return true;
+            return self.reach_position(found);
         }
         let sorted = self.inodes.get(self.next..self.sorted).unwrap_or_default();
         if let Ok(slot) = sorted.binary_search(&ino) {
+            let found = self.next + slot;
             self.next += if self.is_ordered { slot } else { 0 };
-            return true;
+            return self.reach_position(found);
         }
         let rest = self.inodes.get(self.next..).unwrap_or_default();
         let mut near = rest.iter().take(NEAR);
-        if near.any(|entry| *entry == ino) {
-            return true;
+        if let Some(slot) = near.position(|entry| *entry == ino) {
+            return self.reach_position(self.next + slot);
         }
         self.misses = self.misses.saturating_add(1);
         let is_late = self.misses >= MAX_MISSES && self.misses.is_power_of_two();
         let found = rest.iter().position(|entry| is_late && *entry == ino);
         self.next += found.unwrap_or(0);
-        found.is_some()
+        found.is_some() && self.reach_position(self.next)
+    }
+
+    /// Notes a lookup of the entry at `position`. Returns true.
+    pub(super) fn reach_position(&mut self, position: usize) -> bool {
+        self.reached = self.reached.max(position + 1);
+        true
     }
 
     /// Continues at the entry at `position`, or, if `by_inode`, at the inode number `ino`.
@@ -128,6 +148,7 @@ impl Entries {
             self.next = self.inodes.partition_point(|entry| *entry < ino);
         }
         self.entered = self.next;
+        self.first = self.next;
     }
 
     /// Sorts all entries that were not planned.

@@ -4,7 +4,10 @@
 
 use kernel::prelude::*;
 
-use super::MIN_LOOKUPS;
+use super::{
+    Cache,
+    MIN_LOOKUPS, //
+};
 use crate::tree::{
     Cursor,
     Key,
@@ -45,12 +48,14 @@ impl Names {
         leaves.min(most)
     }
 
-    /// Adds the next leaves to `leaves`, which has room for `count` more.
+    /// Adds the next `count` leaves to `leaves`, which has room for them. Those in memory are left
+    /// out.
     pub(super) fn plan<T: Tree>(
         &mut self,
         tree: &T,
         lookups: usize,
         count: usize,
+        cache: &impl Cache,
         leaves: &mut KVVec<Leaf>,
     ) {
         self.mark = lookups.max(MIN_LOOKUPS).saturating_mul(2);
@@ -61,7 +66,7 @@ impl Names {
             if cursor.descend_to_leaves().is_none() || tree.is_contended() {
                 break;
             }
-            if let Some(&ptr) = cursor.ptr() {
+            if let Some(&ptr) = cursor.ptr().filter(|ptr| !cache.has(ptr.blockptr)) {
                 let _ = leaves.push_within_capacity(Leaf { ptr, tree: 0 });
             }
             cursor.advance();

@@ -2,7 +2,10 @@
 
 #[kernel::macros::kunit_tests(btrfs_dir_reada)]
 mod suite {
-    use core::ops::Range;
+    use core::{
+        cell::Cell,
+        ops::Range, //
+    };
 
     use super::super::*;
     use crate::{
@@ -39,7 +42,7 @@ mod suite {
     fn add(reada: &mut DirReada, inodes: impl IntoIterator<Item = u64>) {
         for ino in inodes {
             let index = reada.entries.last_index + 1;
-            reada.add(index, ino);
+            reada.add(index, ino, false);
         }
     }
 
@@ -235,6 +238,11 @@ mod suite {
         assert_eq!([1, 2, 4, 8].map(planned), [0, 16, 32, 64].map(Some));
         // All of them once, from the first to the last.
         assert_eq!(found.iter().sum::<usize>(), 199);
+        // Those in memory are left out.
+        reada.names.next = key(10);
+        while !look_up(&mut reada, 5100) {}
+        reada.plan(&tree, ALONE, &Everything);
+        assert!(reada.leaves().is_empty());
         Ok(())
     }
 
@@ -275,9 +283,9 @@ mod suite {
         add(&mut reada, 10..10 + most as u64);
         walk(&mut reada, &tree, 10..10 + most as u64)?;
         let last = reada.entries.last_index;
-        reada.add(last, 20_000);
+        reada.add(last, 20_000, false);
         assert_eq!(reada.entries.inodes.last(), Some(&(9 + most as u64)));
-        reada.add(last + 1, 6000);
+        reada.add(last + 1, 6000, false);
         assert_eq!(reada.entries.inodes.last(), Some(&6000));
         assert!(reada.entries.len() < most && look_up(&mut reada, 6000));
         assert_eq!(*plan(&mut reada, &tree)?, [600]);
@@ -300,8 +308,10 @@ mod suite {
         assert_eq!(reada.held(), 8 << 14);
         walk(&mut reada, &tree, 12..90)?;
         assert_eq!(reada.held(), 19 << 14);
+        assert!(!reada.is_done());
         walk(&mut reada, &tree, 90..91)?;
         assert_eq!(reada.held(), 0);
+        assert!(reada.is_done());
         Ok(())
     }
 
@@ -348,12 +358,10 @@ mod suite {
     fn next_directory_is_read_as_the_last_one() -> Result {
         let leaves = leaves(1000)?;
         let tree = tree(&leaves, &NONE, 1);
-        // A listing without lookups, with lookups of less than half, and with unused leaves.
+        // A listing without lookups, and one with unused leaves.
         let mut reada = listed(10..500);
         assert_eq!(reada.habit(&Everything), Habit::Unknown);
-        walk(&mut reada, &tree, 10..200)?;
-        assert_eq!(reada.habit(&Everything), Habit::Unknown);
-        walk(&mut reada, &tree, 200..500)?;
+        walk(&mut reada, &tree, 10..500)?;
         assert_eq!(reada.habit(&ALL_UNUSED), Habit::Unknown);
         let habit = reada.habit(&Everything);
         let window = reada.window.size();
@@ -363,6 +371,37 @@ mod suite {
         let mut next = listed_after(habit);
         assert!(next.end_part());
         assert_eq!(plan(&mut next, &tree)?.len(), window as usize);
+        Ok(())
+    }
+
+    #[test]
+    fn parent_tells_of_the_lookups_so_far() -> Result {
+        let leaves = leaves(1000)?;
+        let tree = tree(&leaves, &NONE, 1);
+        let mut reada = listed(10..5000);
+        walk(&mut reada, &tree, [10])?;
+        assert_eq!(reada.habit(&Everything), Habit::Unknown);
+        // Most leaves of the last batch are unused yet.
+        walk(&mut reada, &tree, 11..14)?;
+        let habit = reada.habit(&ALL_UNUSED);
+        assert!(matches!(habit, Habit::LookedUp { .. }));
+        // Lookups of subdirectories that are then listed do not count.
+        for ino in 2000..2003 {
+            reada.children.add(ino);
+            reada.list_child(ino, false);
+        }
+        assert_eq!(reada.habit(&ALL_UNUSED), Habit::Unknown);
+        walk(&mut reada, &tree, 14..16)?;
+        assert!(matches!(reada.habit(&ALL_UNUSED), Habit::LookedUp { .. }));
+        // A lookup far ahead passes over entries without lookups.
+        walk(&mut reada, &tree, [3000])?;
+        assert_eq!(reada.habit(&ALL_UNUSED), Habit::Unknown);
+        // The larger window counts: few entries of a parent have been looked up.
+        let larger = Habit::LookedUp {
+            window: 100,
+            by_inode: true,
+        };
+        assert_eq!((habit.and(larger), larger.and(habit)), (larger, larger));
         Ok(())
     }
 
@@ -388,7 +427,7 @@ mod suite {
         assert_eq!(next.habit(&Everything), Habit::Refused);
         // Lookups of its own entries start it.
         assert!(!look_up(&mut next, 500) && look_up(&mut next, 501));
-        assert_eq!(next.habit(&Everything), Habit::Unknown);
+        assert!(matches!(next.habit(&Everything), Habit::LookedUp { .. }));
         Ok(())
     }
 
@@ -425,8 +464,13 @@ mod suite {
             (key(8), false),
         ];
         for (first, is_read) in cases {
-            assert_eq!(reads_on(7, first), is_read);
+            assert_eq!(directory::reads_on(7, first), is_read);
         }
+        // DIR_ITEM and DIR_INDEX items of a subdirectory.
+        for (kind, is_listed) in [(24, false), (84, true), (96, true), (108, false)] {
+            assert_eq!(directory::lists_on(7, next(kind, 9)), is_listed);
+        }
+        assert!(!directory::lists_on(6, next(96, 9)));
     }
 
     #[test]
@@ -470,6 +514,212 @@ mod suite {
         tree.is_contended.set(true);
         assert!(look_up(&mut reada, 260));
         assert_eq!(plan(&mut reada, &tree)?.len(), 1);
+        Ok(())
+    }
+
+    /// A tree, and the entries of directories in it: directory, inode number, whether it is a
+    /// directory.
+    struct Dirs<'a> {
+        tree: Array<'a>,
+        entries: &'a [(u64, u64, bool)],
+        /// Whether the leaves with entries are in memory.
+        are_cached: Cell<bool>,
+    }
+
+    impl<'a> Tree for Dirs<'a> {
+        type Node = Plain<'a>;
+
+        fn root(&self) -> Root<Plain<'a>> {
+            self.tree.root()
+        }
+        fn is_contended(&self) -> bool {
+            self.tree.is_contended()
+        }
+        fn child(
+            &self,
+            node: &Plain<'a>,
+            slot: u32,
+            ahead: impl Iterator<Item = u32>,
+        ) -> Option<Plain<'a>> {
+            self.tree.child(node, slot, ahead)
+        }
+    }
+
+    impl Directories for Dirs<'_> {
+        fn entries(&self, _: &Self::Node, _: u32, dir: u64, to: &mut [Entry]) -> Option<usize> {
+            let found = self.entries.iter().filter(|entry| entry.0 == dir);
+            let mut count = 0;
+            for (to, &(_, ino, is_dir)) in to.iter_mut().zip(found) {
+                *to = Entry { ino, is_dir };
+                count += 1;
+            }
+            self.are_cached.get().then_some(count)
+        }
+    }
+
+    /// The subdirectories from 10 to 29, each with ten entries in one leaf, from 1000 on.
+    const CHILDREN: Range<u64> = 10..30;
+
+    fn entries() -> Result<KVVec<(u64, u64, bool)>> {
+        array((0..200).map(|number| (10 + number / 10, 1000 + number, number == 19)))
+    }
+
+    fn dirs<'a>(leaves: &'a [(u64, u64)], entries: &'a [(u64, u64, bool)]) -> Dirs<'a> {
+        Dirs {
+            tree: tree(leaves, &NONE, 1),
+            entries,
+            are_cached: Cell::new(true),
+        }
+    }
+
+    /// A directory with these subdirectories, whose entries are being looked up.
+    fn descended() -> DirReada {
+        let mut reada = listed_after(Habit::LookedUp {
+            window: 8,
+            by_inode: false,
+        });
+        for ino in CHILDREN {
+            let index = reada.entries.last_index + 1;
+            reada.add(index, ino, true);
+        }
+        reada
+    }
+
+    /// Plans a batch for subdirectories. Returns its addresses.
+    fn plan_children(reada: &mut DirReada, dirs: &Dirs<'_>) -> Result<KVVec<u64>> {
+        reada.plan_children(dirs, ALONE, &Blocks::default());
+        array(reada.leaves().iter().map(|leaf| leaf.ptr.blockptr))
+    }
+
+    #[test]
+    fn next_subdirectories_are_read_in_growing_batches() -> Result {
+        let (leaves, entries) = (leaves(1000)?, entries()?);
+        let dirs = dirs(&leaves, &entries);
+        let mut reada = descended();
+        // A directory elsewhere does not count.
+        assert!(!reada.list_child(7, true));
+        assert!(reada.list_child(10, true));
+        // Entries of 11 and 12, and nothing of the subdirectory that is being listed.
+        assert_eq!(*plan_children(&mut reada, &dirs)?, [101, 102]);
+        // The last entry of 11 is a directory. That has no entries.
+        assert!(reada.list_child(11, true));
+        assert_eq!(*plan_children(&mut reada, &dirs)?, [103, 104, 105, 106]);
+        assert!(!reada.list_child(12, true));
+        assert!(reada.list_child(13, true));
+        assert_eq!(plan_children(&mut reada, &dirs)?.len(), 8);
+        assert_eq!(reada.held(), 12 << 14);
+        assert!(!reada.list_child(14, true) && !reada.is_done());
+        // Subdirectories in memory are passed over.
+        assert!(!reada.list_child(29, true));
+        assert_eq!(reada.held(), 0);
+        // Listings without lookups do not start it.
+        let mut reada = descended();
+        assert!(!reada.list_child(10, false) && reada.list_child(11, true));
+        // A leaf with entries of two subdirectories is read once.
+        let entries = [(11, 1000, false), (12, 1001, false)];
+        let dirs = self::dirs(&leaves, &entries);
+        let mut reada = descended();
+        assert!(reada.list_child(10, true));
+        assert_eq!(*plan_children(&mut reada, &dirs)?, [100]);
+        Ok(())
+    }
+
+    #[test]
+    fn entries_that_are_not_in_memory_are_read_first() -> Result {
+        let (leaves, entries) = (leaves(1000)?, entries()?);
+        let dirs = dirs(&leaves, &entries);
+        let mut reada = descended();
+        dirs.are_cached.set(false);
+        assert!(reada.list_child(10, true));
+        // The leaf of the subdirectories 11 and 12.
+        assert_eq!(*plan_children(&mut reada, &dirs)?, [1]);
+        dirs.are_cached.set(true);
+        assert!(reada.list_child(11, true));
+        assert_eq!(*plan_children(&mut reada, &dirs)?, [102]);
+        // A plan that yields goes on at the next listing.
+        assert!(reada.list_child(12, true));
+        dirs.tree.is_contended.set(true);
+        assert!(plan_children(&mut reada, &dirs)?.is_empty());
+        dirs.tree.is_contended.set(false);
+        assert!(reada.list_child(13, true));
+        assert_eq!(*plan_children(&mut reada, &dirs)?, [104, 105, 106]);
+        // Directories further below are kept until their entries are in memory.
+        let entries = [(11, 1000, true), (1000, 2000, false)];
+        let dirs = self::dirs(&leaves, &entries);
+        let mut reada = descended();
+        assert!(reada.list_child(10, true));
+        assert_eq!(*plan_children(&mut reada, &dirs)?, [100]);
+        dirs.are_cached.set(false);
+        assert!(reada.list_child(11, true));
+        plan_children(&mut reada, &dirs)?;
+        dirs.are_cached.set(true);
+        assert!(reada.list_child(12, true));
+        assert_eq!(plan_children(&mut reada, &dirs)?.first(), Some(&200));
+        Ok(())
+    }
+
+    #[test]
+    fn directories_further_below_are_read() -> Result {
+        let leaves = leaves(1000)?;
+        let entries = [(11, 1000, true), (1000, 2000, true), (2000, 3000, false)];
+        let dirs = dirs(&leaves, &entries);
+        let mut reada = descended();
+        let mut found = KVVec::new();
+        for ino in 10..14 {
+            if reada.list_child(ino, true) {
+                for address in plan_children(&mut reada, &dirs)? {
+                    found.push(address, GFP_KERNEL)?;
+                }
+            }
+        }
+        assert_eq!(*found, [100, 200, 300]);
+        // A directory that contains itself is read once for each listing.
+        let entries = [(11, 11, true)];
+        let dirs = self::dirs(&leaves, &entries);
+        let mut reada = descended();
+        for ino in 10..20 {
+            if reada.list_child(ino, true) {
+                assert!(plan_children(&mut reada, &dirs)?.len() <= 1);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn unused_leaves_end_the_readahead_for_subdirectories() -> Result {
+        let leaves = leaves(2000)?;
+        // Ten leaves for each subdirectory.
+        let entries = array((0..200).map(|number| (10 + number / 10, 1000 + number * 10, false)))?;
+        let dirs = dirs(&leaves, &entries);
+        let mut reada = descended();
+        let mut batches = 0;
+        for ino in CHILDREN {
+            if reada.list_child(ino, true) {
+                reada.plan_children(&dirs, ALONE, &ALL_UNUSED);
+                batches += usize::from(!reada.leaves().is_empty());
+            }
+        }
+        // The first batch is passed when the third one is due.
+        assert_eq!((batches, reada.children.held()), (2, 0));
+        // The readahead for the entries themselves goes on.
+        assert!(!reada.is_stopped);
+        Ok(())
+    }
+
+    #[test]
+    fn batch_of_subdirectories_is_limited() -> Result {
+        let leaves = leaves(4000)?;
+        // A subdirectory with more leaves than a batch, and one with more entries than a plan.
+        let entries = array((0..100).map(|number| (11, 1000 + number * 10, false)))?;
+        let dirs = dirs(&leaves, &entries);
+        let mut reada = descended();
+        assert!(reada.list_child(10, true));
+        assert_eq!(plan_children(&mut reada, &dirs)?.len(), 16);
+        let entries = array((0..2000).map(|number| (11, 1000 + number / 100, false)))?;
+        let dirs = self::dirs(&leaves, &entries);
+        let mut reada = descended();
+        assert!(reada.list_child(10, true));
+        assert_eq!(*plan_children(&mut reada, &dirs)?, [100, 101]);
         Ok(())
     }
 }

@@ -165,7 +165,8 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_plan_list(
     chunk(listing)
 }
 
-/// Notes an entry that the listing has returned, with its index and its inode number.
+/// Notes an entry that the listing has returned, with its index and its inode number, and whether
+/// it is a directory.
 ///
 /// # Safety
 ///
@@ -175,9 +176,10 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_add(
     reada: *mut bindings::btrfs_rust_dir_reada,
     index: u64,
     ino: u64,
+    is_dir: bool,
 ) {
     // SAFETY: `reada` was initialized, and C holds its lock.
-    unsafe { Storage::get_mut(reada) }.add(index, ino);
+    unsafe { Storage::get_mut(reada) }.add(index, ino, is_dir);
 }
 
 /// The memory that unused readahead of the directory takes, in bytes.
@@ -191,6 +193,19 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_held(
 ) -> u64 {
     // SAFETY: `reada` was initialized, and C holds its lock.
     unsafe { Storage::get(reada) }.held()
+}
+
+/// Whether nothing is left to read ahead, for the entries listed so far.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_dir_reada_list`].
+#[no_mangle]
+pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_is_done(
+    reada: *const bindings::btrfs_rust_dir_reada,
+) -> bool {
+    // SAFETY: `reada` was initialized, and C holds its lock.
+    unsafe { Storage::get(reada) }.is_done()
 }
 
 /// Notes the end of a part of the listing. Returns whether to plan a batch.
@@ -242,6 +257,11 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_plan(
     let tree = unsafe { CommitRoot::new(&lock, root) };
     // INVARIANT: The root exists during this call.
     reada.plan(&tree, others.into(), &RootCache(root));
+    planned(reada)
+}
+
+/// The batch that was just planned.
+fn planned(reada: &DirReada) -> bindings::btrfs_rust_leaves {
     let leaves = reada.leaves();
     bindings::btrfs_rust_leaves {
         leaves: Leaf::as_c(leaves.as_ptr()),
@@ -249,4 +269,42 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_plan(
         planned: leaves.len() as u32,
         held: reada.held(),
     }
+}
+
+/// Notes that the task has listed the subdirectory `ino`, and whether lookups of its entries are
+/// expected. Returns whether to plan a batch for the next subdirectories.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_dir_reada_list`].
+#[no_mangle]
+pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_list_child(
+    reada: *mut bindings::btrfs_rust_dir_reada,
+    ino: u64,
+    is_expected: bool,
+) -> bool {
+    // SAFETY: `reada` was initialized, and C holds its lock.
+    unsafe { Storage::get_mut(reada) }.list_child(ino, is_expected)
+}
+
+/// Plans a batch for the next subdirectories. Reads nodes and waits for them.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_dir_reada_plan_list`].
+#[no_mangle]
+pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_plan_children(
+    reada: *mut bindings::btrfs_rust_dir_reada,
+    root: *mut bindings::btrfs_root,
+    others: bindings::btrfs_rust_others,
+) -> bindings::btrfs_rust_leaves {
+    // SAFETY: `reada` was initialized, and C holds its lock.
+    let reada: &mut DirReada = unsafe { Storage::get_mut(reada) };
+    // SAFETY: C holds `commit_root_sem` during this call.
+    let lock = unsafe { CommitRootSem::held() };
+    // SAFETY: The root exists during this call, and belongs to the filesystem of the semaphore.
+    let tree = unsafe { CommitRoot::new(&lock, root) };
+    // INVARIANT: The root exists during this call.
+    reada.plan_children(&tree, others.into(), &RootCache(root));
+    planned(reada)
 }

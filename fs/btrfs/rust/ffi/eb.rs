@@ -24,6 +24,10 @@ use crate::{
         Items,
         Subvolume, //
     },
+    dir_reada::{
+        Directories,
+        Entry, //
+    },
     tree::{
         Key,
         KeyPtr,
@@ -291,5 +295,15 @@ impl<'lock> Subvolume for CommitRoot<'lock> {
         // us. It does not change as long as the semaphore is held.
         // INVARIANT: The helper returns only leaves.
         unsafe { BufferRef::new(leaf) }.map(LeafRef)
+    }
+}
+
+impl Directories for CommitRoot<'_> {
+    fn entries(&self, node: &Self::Node, slot: u32, ino: u64, to: &mut [Entry]) -> Option<usize> {
+        let (to, most) = (Entry::as_c_mut(to.as_mut_ptr()), to.len() as u32);
+        // SAFETY: By the type invariants, `node` is an uptodate node. The helper checks the slot,
+        // and writes at most `most` elements.
+        let count = unsafe { bindings::btrfs_rust_dir_entries(node.as_ptr(), slot, ino, to, most) };
+        usize::try_from(count).ok()
     }
 }

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The leaves of the last two batches, and whether they were used.
+
+use kernel::prelude::*;
+
+use super::{
+    directory::{
+        first_key,
+        lists_on,
+        reads_on,
+        INODE_ITEM, //
+    },
+    Cache, //
+};
+use crate::tree::{
+    Key,
+    LastLeaf,
+    Leaf,
+    Tree, //
+};
+
+/// Unused leaves of a batch that are always accepted.
+const FEW_UNUSED: usize = 3;
+
+/// Maximum number of leaves to read for one inode.
+pub(super) const MAX_LEAVES: usize = 4;
+
+/// How much of a batch was used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Usage {
+    /// At most an eighth is unused.
+    Most,
+    /// More than an eighth is unused.
+    Part,
+    /// More than half, and more than [`FEW_UNUSED`] leaves, are unused.
+    Little,
+}
+
+impl Usage {
+    /// The usage of `leaves`.
+    pub(super) fn of(leaves: &[u64], cache: &impl Cache) -> Self {
+        let unused = leaves.iter().filter(|leaf| cache.has_unused(**leaf));
+        match unused.count() {
+            unused if unused > FEW_UNUSED && unused * 2 > leaves.len() => Self::Little,
+            unused if unused * 8 > leaves.len() => Self::Part,
+            _ => Self::Most,
+        }
+    }
+}
+
+/// The logical addresses of leaves that were planned.
+pub(super) struct Batches {
+    /// The last batch.
+    pub(super) last: KVVec<u64>,
+    /// The batch before it, which the task has passed when the next one is planned.
+    passed: KVVec<u64>,
+    /// Whether a task that looks up a directory lists it, too.
+    lists: bool,
+}
+
+impl Batches {
+    /// No batches. Leaves with the entries of directories are planned if the task `lists` them.
+    pub(super) fn new(lists: bool) -> Self {
+        Self {
+            last: KVVec::new(),
+            passed: KVVec::new(),
+            lists,
+        }
+    }
+
+    /// Allocates memory for a batch of `count` leaves. Returns whether there is some.
+    pub(super) fn reserve(&mut self, count: usize) -> bool {
+        let more = count.saturating_sub(self.last.len());
+        self.last.reserve(more, GFP_KERNEL).is_ok()
+            && self.passed.reserve(count, GFP_KERNEL).is_ok()
+    }
+
+    /// Begins a batch. Returns the usage of the batch that the task has passed.
+    pub(super) fn begin(&mut self, cache: &impl Cache) -> Usage {
+        let usage = Usage::of(&self.passed, cache);
+        core::mem::swap(&mut self.last, &mut self.passed);
+        self.last.clear();
+        usage
+    }
+
+    /// The number of leaves in both batches.
+    pub(super) fn len(&self) -> usize {
+        self.last.len() + self.passed.len()
+    }
+
+    /// The number of leaves in the batch before the last one.
+    pub(super) fn passed(&self) -> usize {
+        self.passed.len()
+    }
+
+    /// Plans the leaves for `ino`, unless they are in memory or were found before.
+    pub(super) fn plan_inode<T: Tree>(
+        &mut self,
+        tree: &T,
+        last: &mut LastLeaf,
+        ino: u64,
+        cache: &impl Cache,
+        leaves: &mut KVVec<Leaf>,
+    ) {
+        self.plan_leaf(tree, last, first_key(ino, INODE_ITEM), cache, leaves);
+        for number in 1..MAX_LEAVES {
+            let next = last.end;
+            let is_looked_up = number == 1 && reads_on(ino, next);
+            let is_listed = self.lists && lists_on(ino, next);
+            if !(is_looked_up || is_listed) {
+                break;
+            }
+            self.plan_leaf(tree, last, next, cache, leaves);
+        }
+    }
+
+    /// Plans the leaf with `key`, unless it is in memory or was found before.
+    pub(super) fn plan_leaf<T: Tree>(
+        &mut self,
+        tree: &T,
+        last: &mut LastLeaf,
+        key: Key,
+        cache: &impl Cache,
+        leaves: &mut KVVec<Leaf>,
+    ) {
+        let leaf = last.find(tree, key);
+        let is_new = |leaf: &Leaf| {
+            let blockptr = leaf.ptr.blockptr;
+            !cache.has(blockptr) && !self.last.contains(&blockptr)
+        };
+        if let Some(leaf) = leaf.filter(is_new) {
+            // Batches::reserve() has allocated memory.
+            let _ = self.last.push_within_capacity(leaf.ptr.blockptr);
+            let _ = leaves.push_within_capacity(leaf);
+        }
+    }
+}
