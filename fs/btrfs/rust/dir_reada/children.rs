@@ -6,7 +6,7 @@
 //! The leaves with the inodes and the entries of subdirectories are planned with those of the other
 //! entries. Once they are in memory, they tell the inodes that the lookups in the subdirectories
 //! will need, and further directories below them. When the task lists the first subdirectory of a
-//! batch, the next batch is planned, and those further directories are.
+//! batch, the next batch is planned; those further directories are at each listing.
 
 use kernel::prelude::*;
 
@@ -43,7 +43,7 @@ const MAX_AHEAD: usize = 16;
 /// Maximum number of subdirectories noted, in 32 KiB.
 const MAX_CHILDREN: usize = 1 << 12;
 
-/// Maximum number of directories below a batch of subdirectories.
+/// Maximum number of directories below two batches of subdirectories.
 const MAX_DEEPER: usize = 1 << 7;
 
 /// Maximum number of entries to look at in a plan, in 16 KiB. Each directory plans the others.
@@ -124,12 +124,12 @@ impl Children {
 
     /// Notes that the task has listed the subdirectory `ino`. Returns whether to plan a batch.
     pub(super) fn list(&mut self, ino: u64) -> bool {
+        self.count_listed += 1;
         let rest = self.inodes.get(self.listed..).unwrap_or_default();
         let Some(skipped) = rest.iter().position(|child| *child == ino) else {
             return false;
         };
         self.listed += skipped + 1;
-        self.count_listed += 1;
         self.next = self.next.max(self.listed);
         let is_due = self.next < self.inodes.len() && (self.is_cut || self.listed > self.mark);
         !self.is_stopped && (is_due || !self.deeper.is_empty())

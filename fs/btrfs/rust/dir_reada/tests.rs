@@ -720,6 +720,22 @@ mod suite {
         let mut reada = descended();
         assert!(reada.list_child(10, true));
         assert_eq!(*plan_children(&mut reada, &dirs)?, [100, 101]);
+        // Of the second subdirectory, the entries that are left.
+        let entry = |number: u64| {
+            (
+                11 + number / 700,
+                1000 + number / 700 * 1000 + number % 700 / 20,
+                false,
+            )
+        };
+        let entries = array((0..1400).map(entry))?;
+        let dirs = self::dirs(&leaves, &entries);
+        let mut reada = descended();
+        assert!(reada.list_child(10, true));
+        assert_eq!(
+            *plan_children(&mut reada, &dirs)?,
+            [100, 101, 102, 103, 200, 201]
+        );
         Ok(())
     }
 }
