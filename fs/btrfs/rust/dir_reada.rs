@@ -378,15 +378,15 @@ impl DirReada {
     /// The size of the leaves in the last two batches, in bytes, without those that the lookups and
     /// the listings of subdirectories have passed.
     pub(crate) fn held(&self) -> u64 {
-        let inodes = match self.are_passed() {
-            true => 0,
-            false => self.batches.len(),
+        if self.is_stopped {
+            return 0;
+        }
+        let inodes = if self.are_passed() {
+            0
+        } else {
+            self.batches.len()
         };
-        let children = match self.is_stopped {
-            true => 0,
-            false => self.children.held(),
-        };
-        (inodes + children) as u64 * u64::from(self.disk.nodesize)
+        (inodes + self.children.held()) as u64 * u64::from(self.disk.nodesize)
     }
 }
 

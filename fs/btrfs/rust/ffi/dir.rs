@@ -249,6 +249,25 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_plan(
     root: *mut bindings::btrfs_root,
     others: bindings::btrfs_rust_others,
 ) -> bindings::btrfs_rust_leaves {
+    let others = others.into();
+    // SAFETY: C has initialized `reada`, and holds its lock and `commit_root_sem`.
+    unsafe {
+        plan_with(reada, root, |reada, tree, cache| {
+            reada.plan(tree, others, cache)
+        })
+    }
+}
+
+/// Plans a batch with the function `plan`, and returns it.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_dir_reada_plan_list`].
+unsafe fn plan_with(
+    reada: *mut bindings::btrfs_rust_dir_reada,
+    root: *mut bindings::btrfs_root,
+    plan: impl FnOnce(&mut DirReada, &CommitRoot<'_>, &RootCache),
+) -> bindings::btrfs_rust_leaves {
     // SAFETY: `reada` was initialized, and C holds its lock.
     let reada: &mut DirReada = unsafe { Storage::get_mut(reada) };
     // SAFETY: C holds `commit_root_sem` during this call.
@@ -256,12 +275,7 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_plan(
     // SAFETY: The root exists during this call, and belongs to the filesystem of the semaphore.
     let tree = unsafe { CommitRoot::new(&lock, root) };
     // INVARIANT: The root exists during this call.
-    reada.plan(&tree, others.into(), &RootCache(root));
-    planned(reada)
-}
-
-/// The batch that was just planned.
-fn planned(reada: &DirReada) -> bindings::btrfs_rust_leaves {
+    plan(reada, &tree, &RootCache(root));
     let leaves = reada.leaves();
     bindings::btrfs_rust_leaves {
         leaves: Leaf::as_c(leaves.as_ptr()),
@@ -298,13 +312,11 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_plan_children(
     root: *mut bindings::btrfs_root,
     others: bindings::btrfs_rust_others,
 ) -> bindings::btrfs_rust_leaves {
-    // SAFETY: `reada` was initialized, and C holds its lock.
-    let reada: &mut DirReada = unsafe { Storage::get_mut(reada) };
-    // SAFETY: C holds `commit_root_sem` during this call.
-    let lock = unsafe { CommitRootSem::held() };
-    // SAFETY: The root exists during this call, and belongs to the filesystem of the semaphore.
-    let tree = unsafe { CommitRoot::new(&lock, root) };
-    // INVARIANT: The root exists during this call.
-    reada.plan_children(&tree, others.into(), &RootCache(root));
-    planned(reada)
+    let others = others.into();
+    // SAFETY: C has initialized `reada`, and holds its lock and `commit_root_sem`.
+    unsafe {
+        plan_with(reada, root, |reada, tree, cache| {
+            reada.plan_children(tree, others, cache)
+        })
+    }
 }
