@@ -79,10 +79,11 @@ def read_directories_ahead():
         file.write_text("1")
 
 
-def walk(top, by_inode=False):
+def walk(top, by_inode=False, reads=False):
     """List and stat all below `top`, by depth, in the order of each listing or of the inode numbers. Return (path, stat fields, ...).
 
-    What is deleted meanwhile is left out.
+    With `reads`, read each regular file right after its stat, as tar does, and return the SHA-256 of its data, too. What is deleted
+    meanwhile is left out.
     """
     found, directories = [], [top]
     for directory in directories:
@@ -99,6 +100,11 @@ def walk(top, by_inode=False):
                 continue
             found.append((os.path.relpath(path, top), inode, status.st_ino, status.st_mode, status.st_nlink, status.st_uid, status.st_gid,
                           status.st_rdev, status.st_size, status.st_blocks, status.st_mtime_ns, status.st_ctime_ns))
+            if reads and stat.S_ISREG(status.st_mode):
+                try:
+                    found[-1] += (hashlib.sha256(Path(path).read_bytes()).hexdigest(),)
+                except FileNotFoundError:
+                    found.pop()
             if stat.S_ISDIR(status.st_mode):
                 directories.append(path)
     return found

@@ -234,6 +234,12 @@ def switches(device):
         with counted() as walked:
             count = len(guest.walk(top / "names2"))
         found["walks"].append({"entries": count, "counted": walked})
+    for values in ({}, {"dir_enable": "1"}, {"dir_enable": "1", "window_kb": "256"}, {"dir_enable": "1", "data_enable": "0"}):
+        change(DEFAULTS | values)
+        guest.drop_caches()
+        with counted() as walked:
+            digest = hashlib.sha256(json.dumps(guest.walk(top / "small1", reads=True)).encode()).hexdigest()
+        found["walks"].append({"digest": digest, "counted": walked})
     change(DEFAULTS)
     bad = {"tree_enable": ("2", "-1", "x", "1 1"), "data_enable": ("2", "-1", "x", "4294967297"), "dir_enable": ("2", "-1"),
            "window_kb": ("-1", "x", "4294967296")}

@@ -108,9 +108,9 @@ def read(device, output, rotational=None):
             result["cached"] |= {f"{snap} {options} {path.relative_to(top)}": cached_pages(path) for path in files}
     guest.read_directories_ahead()
     result["walks"] = []
-    for by_inode in (False, True):
+    for by_inode, reads in ((False, False), (True, False), (False, True), (True, True)):
         guest.drop_caches()
-        result["walks"].append(hashlib.sha256(json.dumps(guest.walk(top, by_inode)).encode()).hexdigest())
+        result["walks"].append(hashlib.sha256(json.dumps(guest.walk(top, by_inode, reads)).encode()).hexdigest())
     guest.drop_caches()
     result["fiemap"] = fiemaps(top)
     result["ranges"] = {path: fiemap_ranges(top / path, 1) for path in ("deep/file", "copied/file", "data/pieces1", "data1/pieces1")}

@@ -161,9 +161,9 @@ def stress(device, seconds):
         yield [sum(length for _, _, length, _ in guest.fiemap(top / "old" / path.relative_to(top / "files"))) for path in paths[:200]]
         for by_inode in (False, True):
             guest.drop_caches()
-            yield guest.walk(top / "old", by_inode)
+            yield guest.walk(top / "old", by_inode, reads=True)
             # A walk of the subvolume that the other process creates, changes and deletes.
-            guest.walk(top / "other", by_inode)
+            guest.walk(top / "other", by_inode, reads=True)
 
     expected, rounds, log = list(results()), 0, Path("/tmp/disturbed")
     log.write_text("0")

@@ -119,10 +119,10 @@ def test_fiemaps_are_equal(nodesize, flavour):
 @pytest.mark.parametrize("flavour", OURS)
 @pytest.mark.parametrize("nodesize", NODESIZES)
 def test_walks_are_equal(nodesize, flavour):
-    """Names, their order and the fields of stat() are the same in walks that list a directory and look up its entries."""
-    by_listing, by_inode = result("um-upstream", "read", nodesize)["walks"]
+    """Names, their order, the fields of stat() and data are the same in walks that list a directory, and look up and read its entries."""
+    by_listing, by_inode, *_ = expected = result("um-upstream", "read", nodesize)["walks"]
     assert by_listing != by_inode
-    assert result(flavour, "read", nodesize)["walks"] == [by_listing, by_inode]
+    assert result(flavour, "read", nodesize)["walks"] == expected
 
 
 def blocks(fiemaps):
@@ -244,13 +244,22 @@ def test_readahead_can_be_switched():
     assert found["accepted"] == []
     assert all(found[when] == defaults for when in ("defaults", "after bad values", "mounted before"))
     assert found["mounted later"] == {"tree_enable": "0", "data_enable": "0", "dir_enable": "1", "window_kb": "512"}
-    off, on, bounded = found["walks"]
+    off, on, bounded, *reading = found["walks"]
     assert off["entries"] == on["entries"] == bounded["entries"] > 1000
     assert off["counted"]["tree_planned_kb"] == 0
     for walk in (on, bounded):
         # Nearly all leaves that were read ahead are used.
         submitted, used = (walk["counted"][f"tree_{what}_kb"] for what in ("submitted", "used"))
         assert 1000 < submitted <= used * 1.05
+        assert walk["counted"]["data_planned_kb"] == 0
+    off, on, bounded, without_data = (walk["counted"] for walk in reading)
+    assert len({walk["digest"] for walk in reading}) == 1
+    for walk in (off, without_data):
+        assert walk["data_planned_kb"] == walk["data_submitted_kb"] == 0
+    for walk in (on, bounded):
+        # All data that was read ahead is used.
+        assert 10_000 < walk["data_used_kb"] == walk["data_submitted_kb"] == walk["data_planned_kb"]
+        assert walk["data_wasted_kb"] == 0
     assert len(found["sends"]) == 10
     for send in found["sends"]:
         settings, counted = send["settings"], send["counted"]

@@ -94,6 +94,7 @@ WORKLOAD = Workload(
           "scandir and stat": scan("flat_snap"),
           "find in many directories": timed("find", "boxes_snap", "-printf", "%p %s %n\n"),
           "find in a copy of /usr": timed("find", "usr_snap", "-printf", "%p %s %n\n"),
+          "tar of a copy of /usr": timed("sh", "-c", "tar -cf - usr_snap | sha256sum"),
           "names only": timed("ls", "-f", "flat_snap")})
 
 if __name__ == "__main__":

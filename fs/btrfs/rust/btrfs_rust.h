@@ -119,18 +119,50 @@ struct btrfs_rust_leaves btrfs_rust_leaf_reada_report(struct btrfs_rust_leaf_rea
 bool btrfs_rust_find_leaf(struct btrfs_rust_last_leaf *last, struct btrfs_root *root,
 			  const struct btrfs_rust_key *key, struct btrfs_rust_leaf *leaf);
 
+/* A range of a file to read ahead; see data_reada/queue.rs. */
+struct btrfs_rust_file_range {
+	u64 ino;
+	u64 offset;
+	u64 len;
+	u64 bytenr;
+	u64 disk_len;
+	u32 slot;
+	u32 number;
+	bool is_encoded;
+	bool is_cut;
+};
+
 /*
  * A directory; @size is that of its inode, @last_index the index of its last entry. Directories
  * listed before it set the others: the window to begin with, in leaves, or 0; whether lookups are
- * in the order of inode numbers; and whether one was read ahead and none of its entries looked up.
+ * in the order of inode numbers; whether one was read ahead and none of its entries looked up; and
+ * the window for file data in bytes, or 0.
  */
 struct btrfs_rust_directory {
 	u64 ino;
 	u64 size;
 	u64 last_index;
 	u64 window;
+	u64 data_window;
 	bool by_inode;
 	bool is_refused;
+};
+
+/*
+ * File data to read ahead, in this order; the array is valid until the next plan. @held is the size
+ * of all that was read ahead and is unused, @wasted of that passed since the last plan, in bytes.
+ */
+struct btrfs_rust_dir_files {
+	const struct btrfs_rust_file_range *ranges;
+	u32 count;
+	u64 held;
+	u64 wasted;
+};
+
+/* A read of a file: the bytes read ahead for it, and those still unused in its directory. */
+struct btrfs_rust_file_use {
+	u64 used;
+	u64 held;
 };
 
 /* An entry of a directory, see dir_reada/children.rs. */
@@ -141,7 +173,7 @@ struct btrfs_rust_dir_entry {
 
 /* Storage for the state of dir_reada.rs. */
 struct btrfs_rust_dir_reada {
-	u64 state[128];
+	u64 state[168];
 };
 
 /* dir_reada.rs */
@@ -157,7 +189,7 @@ struct btrfs_rust_leaves btrfs_rust_dir_reada_plan_list(struct btrfs_rust_dir_re
 							struct btrfs_root *root,
 							struct btrfs_rust_others others);
 void btrfs_rust_dir_reada_add(struct btrfs_rust_dir_reada *reada, u64 index, u64 ino,
-			      bool is_dir);
+			      u8 type);
 bool btrfs_rust_dir_reada_list_child(struct btrfs_rust_dir_reada *reada, u64 ino,
 				     bool is_expected);
 struct btrfs_rust_leaves btrfs_rust_dir_reada_plan_children(struct btrfs_rust_dir_reada *reada,
@@ -171,6 +203,12 @@ bool btrfs_rust_dir_reada_look_up(struct btrfs_rust_dir_reada *reada,
 struct btrfs_rust_leaves btrfs_rust_dir_reada_plan(struct btrfs_rust_dir_reada *reada,
 						   struct btrfs_root *root,
 						   struct btrfs_rust_others others);
+struct btrfs_rust_file_use btrfs_rust_dir_reada_read(struct btrfs_rust_dir_reada *reada, u64 ino,
+						     bool has_data);
+bool btrfs_rust_dir_reada_are_files_due(struct btrfs_rust_dir_reada *reada);
+struct btrfs_rust_dir_files btrfs_rust_dir_reada_plan_files(struct btrfs_rust_dir_reada *reada,
+							    struct btrfs_root *root,
+							    struct btrfs_rust_others others);
 
 /* A file extent, see data_reada.rs; without data on disk, @bytenr is 0. */
 struct btrfs_rust_extent {
@@ -185,19 +223,6 @@ struct btrfs_rust_extent {
 /* Maximum numbers of inodes held and of ranges ahead of a send. */
 #define BTRFS_RUST_DATA_INODES			256
 #define BTRFS_RUST_DATA_RANGES			2048
-
-/* A range of a file to read ahead; see data_reada/queue.rs. */
-struct btrfs_rust_file_range {
-	u64 ino;
-	u64 offset;
-	u64 len;
-	u64 bytenr;
-	u64 disk_len;
-	u32 slot;
-	u32 number;
-	bool is_encoded;
-	bool is_cut;
-};
 
 /* The position of a send: the ranges passed, and whether the next batch is to be planned. */
 struct btrfs_rust_data_position {
@@ -321,6 +346,7 @@ void btrfs_rust_readahead_child(struct extent_buffer *node, u32 slot);
 struct extent_buffer *btrfs_rust_cached_leaf(const struct extent_buffer *node, u32 slot);
 struct btrfs_rust_key btrfs_rust_item_key(const struct extent_buffer *leaf, u32 slot);
 bool btrfs_rust_item_is_file(const struct extent_buffer *leaf, u32 slot);
+bool btrfs_rust_item_is_checked(const struct extent_buffer *leaf, u32 slot);
 struct btrfs_rust_extent btrfs_rust_item_extent(const struct extent_buffer *leaf, u32 slot);
 int btrfs_rust_dir_entries(const struct extent_buffer *node, u32 slot, u64 ino,
 			   struct btrfs_rust_dir_entry *entries, u32 max);

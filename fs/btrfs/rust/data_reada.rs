@@ -102,6 +102,8 @@ pub(crate) trait Items {
     fn extent(&self, slot: u32) -> Option<Extent>;
     /// Whether the inode item in `slot` is of a linked regular file. Only these have data to send.
     fn is_file(&self, slot: u32) -> bool;
+    /// Whether the data of the inode in `slot` has checksums, and no hashes of fs-verity.
+    fn is_checked(&self, slot: u32) -> bool;
 }
 
 /// A tree whose cached leaves can be read.

@@ -25,6 +25,11 @@
 #include "../fs.h"
 #include "dir_reada.h"
 #include "leaf_reada.h"
+#include "reada_stats.h"
+
+/* Used in ffi/dir.rs. */
+static_assert(DT_DIR == 4);
+static_assert(DT_REG == 8);
 
 /* Directories of a filesystem, and the time after which an unused one is dropped. */
 #define MAX_DIRS	32
@@ -32,35 +37,15 @@
 /* Directories that tell what to expect of the next one. */
 #define ASKED_DIRS	3
 
-/* The readahead of a directory. */
-struct btrfs_dir_reada {
-	/* Entry in fs_info->dir_readas; protected by its lock, as are last_use and tgid. */
-	struct list_head list;
-	unsigned long last_use;
-	refcount_t refs;
-	u64 root_id;
-	u64 ino;
-	/* The process that has used it last. */
-	pid_t tgid;
-	/* Protects the members below. */
-	struct mutex lock;
-	struct btrfs_rust_dir_reada plan;
-	struct btrfs_reada_total *total;
-	/* The bytes of this reader in fs_info->reada_tree. */
-	u64 held;
-	/* Lookups of its entries were expected when its listing began. */
-	bool is_expected;
-	/* Its listing was reported to its parent. */
-	bool is_reported;
-	/* Nothing is left to read ahead; read without the lock. */
-	bool is_done;
-};
-
-static void put_reada(struct btrfs_dir_reada *reada)
+/* Drop a reference. */
+void btrfs_dir_reada_put(struct btrfs_dir_reada *reada)
 {
 	if (!refcount_dec_and_test(&reada->refs))
 		return;
-	btrfs_reada_hold(reada->total, &reada->held, 0);
+	btrfs_reada_hold(&reada->fs_info->reada_tree, &reada->held, 0);
+	if (reada->held_data)
+		btrfs_reada_wasted(reada->fs_info, reada->root_id, reada->ino, 0, reada->held_data);
+	btrfs_reada_hold(&reada->fs_info->reada_data, &reada->held_data, 0);
 	btrfs_rust_dir_reada_destroy(&reada->plan);
 	kfree(reada);
 }
@@ -70,7 +55,7 @@ static void put_list(struct list_head *list)
 	struct btrfs_dir_reada *reada, *next;
 
 	list_for_each_entry_safe(reada, next, list, list)
-		put_reada(reada);
+		btrfs_dir_reada_put(reada);
 }
 
 /* Drop the directories that were not used for a while. */
@@ -125,7 +110,7 @@ static struct btrfs_dir_reada *find_reada(struct btrfs_dir_readas *dirs,
 }
 
 /* Get a reference to the readahead of @dir. Returns NULL if there is none. */
-static struct btrfs_dir_reada *get_reada(const struct btrfs_inode *dir)
+struct btrfs_dir_reada *btrfs_dir_reada_get(const struct btrfs_inode *dir)
 {
 	struct btrfs_dir_readas *dirs = &dir->root->fs_info->dir_readas;
 	struct btrfs_dir_reada *reada;
@@ -178,7 +163,7 @@ static void add_reada(struct btrfs_dir_reada *reada, const struct btrfs_inode *d
 	list_add(&reada->list, &dirs->list);
 	spin_unlock(&dirs->lock);
 	if (old)
-		put_reada(old);
+		btrfs_dir_reada_put(old);
 }
 
 /*
@@ -207,7 +192,7 @@ static void ask_others(const struct btrfs_inode *dir, struct btrfs_rust_director
 			btrfs_rust_dir_reada_habit(&others[i]->plan, dir->root, directory);
 			mutex_unlock(&others[i]->lock);
 		}
-		put_reada(others[i]);
+		btrfs_dir_reada_put(others[i]);
 	}
 }
 
@@ -230,7 +215,7 @@ struct btrfs_dir_reada *btrfs_dir_reada_begin(struct btrfs_inode *dir, u64 pos, 
 	if (!READ_ONCE(fs_info->reada.dir_enable) || pos > last_index)
 		return NULL;
 	if (pos > BTRFS_DIR_START_INDEX) {
-		reada = get_reada(dir);
+		reada = btrfs_dir_reada_get(dir);
 		if (reada)
 			return reada;
 	}
@@ -241,7 +226,7 @@ struct btrfs_dir_reada *btrfs_dir_reada_begin(struct btrfs_inode *dir, u64 pos, 
 	mutex_init(&reada->lock);
 	reada->root_id = btrfs_root_id(dir->root);
 	reada->ino = btrfs_ino(dir);
-	reada->total = &fs_info->reada_tree;
+	reada->fs_info = fs_info;
 	disk = btrfs_reada_disk(fs_info);
 	ask_others(dir, &directory);
 	reada->is_expected = directory.window && !directory.is_refused;
@@ -254,8 +239,8 @@ struct btrfs_dir_reada *btrfs_dir_reada_begin(struct btrfs_inode *dir, u64 pos, 
 static struct btrfs_rust_others others(const struct btrfs_dir_reada *reada)
 {
 	return (struct btrfs_rust_others){
-		.held = atomic64_read(&reada->total->bytes) - reada->held,
-		.count = atomic_read(&reada->total->readers),
+		.held = atomic64_read(&reada->fs_info->reada_tree.bytes) - reada->held,
+		.count = atomic_read(&reada->fs_info->reada_tree.readers),
 	};
 }
 
@@ -264,7 +249,7 @@ static void hold(struct btrfs_dir_reada *reada)
 	const u64 held = btrfs_rust_dir_reada_held(&reada->plan);
 
 	if (held != reada->held)
-		btrfs_reada_hold(reada->total, &reada->held, held);
+		btrfs_reada_hold(&reada->fs_info->reada_tree, &reada->held, held);
 	WRITE_ONCE(reada->is_done, btrfs_rust_dir_reada_is_done(&reada->plan));
 }
 
@@ -309,7 +294,7 @@ void btrfs_dir_reada_add(struct btrfs_dir_reada *reada, const void *buf, int ent
 			break;
 		btrfs_rust_dir_reada_add(&reada->plan, get_unaligned(&entry->offset),
 					 get_unaligned(&entry->ino),
-					 get_unaligned(&entry->type) == DT_DIR);
+					 get_unaligned(&entry->type));
 		buf += sizeof(*entry) + get_unaligned(&entry->name_len);
 	}
 	mutex_unlock(&reada->lock);
@@ -325,7 +310,7 @@ static void report_listing(struct dentry *dentry, bool is_expected)
 
 	/* The root of a subvolume has its parent in another tree. */
 	if (parent != dir && parent->root == dir->root)
-		reada = get_reada(parent);
+		reada = btrfs_dir_reada_get(parent);
 	if (reada && mutex_trylock(&reada->lock)) {
 		if (btrfs_rust_dir_reada_list_child(&reada->plan, btrfs_ino(dir), is_expected))
 			read_batch(reada, parent->root, btrfs_rust_dir_reada_plan_children);
@@ -333,8 +318,18 @@ static void report_listing(struct dentry *dentry, bool is_expected)
 		mutex_unlock(&reada->lock);
 	}
 	if (reada)
-		put_reada(reada);
+		btrfs_dir_reada_put(reada);
 	dput(parent_dentry);
+}
+
+/* Read ahead for the lookups, and file data, if that is due. The caller holds the lock. */
+void btrfs_dir_reada_go_on(struct btrfs_dir_reada *reada, struct btrfs_root *root)
+{
+	if (btrfs_rust_dir_reada_end_part(&reada->plan))
+		read_batch(reada, root, btrfs_rust_dir_reada_plan);
+	if (btrfs_rust_dir_reada_are_files_due(&reada->plan))
+		btrfs_dir_reada_files(reada, root);
+	hold(reada);
 }
 
 /*
@@ -351,16 +346,14 @@ void btrfs_dir_reada_end(struct btrfs_dir_reada *reada, struct file *file,
 		return;
 	btrfs_release_path(path);
 	if (mutex_trylock(&reada->lock)) {
-		if (btrfs_rust_dir_reada_end_part(&reada->plan))
-			read_batch(reada, root, btrfs_rust_dir_reada_plan);
-		hold(reada);
+		btrfs_dir_reada_go_on(reada, root);
 		is_reported = reada->is_reported;
 		reada->is_reported = true;
 		mutex_unlock(&reada->lock);
 	}
 	if (!is_reported)
 		report_listing(file->f_path.dentry, reada->is_expected);
-	put_reada(reada);
+	btrfs_dir_reada_put(reada);
 }
 
 /*
@@ -375,7 +368,7 @@ void btrfs_dir_reada_look_up(struct btrfs_inode *dir, u64 ino)
 	if (list_empty(&root->fs_info->dir_readas.list) ||
 	    !READ_ONCE(root->fs_info->reada.dir_enable) || xa_load(&root->inodes, ino))
 		return;
-	reada = get_reada(dir);
+	reada = btrfs_dir_reada_get(dir);
 	if (!reada)
 		return;
 	if (mutex_trylock(&reada->lock)) {
@@ -384,5 +377,5 @@ void btrfs_dir_reada_look_up(struct btrfs_inode *dir, u64 ino)
 		hold(reada);
 		mutex_unlock(&reada->lock);
 	}
-	put_reada(reada);
+	btrfs_dir_reada_put(reada);
 }

@@ -3,15 +3,46 @@
 #ifndef BTRFS_DIR_READA_H
 #define BTRFS_DIR_READA_H
 
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/refcount.h>
 #include <linux/types.h>
+#include "btrfs_rust.h"
 
 struct btrfs_dir_reada;
 struct btrfs_fs_info;
 struct btrfs_inode;
 struct btrfs_path;
+struct btrfs_root;
 struct file;
+struct kiocb;
 
 #ifdef CONFIG_BTRFS_RUST
+
+/* The readahead of a directory that was listed. */
+struct btrfs_dir_reada {
+	/* Entry in fs_info->dir_readas; protected by its lock, as are last_use and tgid. */
+	struct list_head list;
+	unsigned long last_use;
+	refcount_t refs;
+	u64 root_id;
+	u64 ino;
+	/* The process that has used it last. */
+	pid_t tgid;
+	/* Protects the members below. */
+	struct mutex lock;
+	struct btrfs_rust_dir_reada plan;
+	struct btrfs_fs_info *fs_info;
+	/* The bytes of this reader in fs_info->reada_tree, and in fs_info->reada_data. */
+	u64 held;
+	u64 held_data;
+	/* Lookups of its entries were expected when its listing began. */
+	bool is_expected;
+	/* Its listing was reported to its parent. */
+	bool is_reported;
+	/* Nothing is left to read ahead; read without the lock. */
+	bool is_done;
+};
 
 void btrfs_dir_readas_init(struct btrfs_fs_info *fs_info);
 void btrfs_dir_readas_destroy(struct btrfs_fs_info *fs_info);
@@ -22,6 +53,14 @@ void btrfs_dir_reada_add(struct btrfs_dir_reada *reada, const void *buf, int ent
 void btrfs_dir_reada_end(struct btrfs_dir_reada *reada, struct file *file,
 			 struct btrfs_path *path);
 void btrfs_dir_reada_look_up(struct btrfs_inode *dir, u64 ino);
+
+struct btrfs_dir_reada *btrfs_dir_reada_get(const struct btrfs_inode *dir);
+void btrfs_dir_reada_put(struct btrfs_dir_reada *reada);
+void btrfs_dir_reada_go_on(struct btrfs_dir_reada *reada, struct btrfs_root *root);
+
+/* file_reada.c */
+void btrfs_dir_reada_read(const struct kiocb *iocb);
+void btrfs_dir_reada_files(struct btrfs_dir_reada *reada, struct btrfs_root *root);
 
 #else
 
@@ -47,6 +86,10 @@ static inline void btrfs_dir_reada_end(struct btrfs_dir_reada *reada, struct fil
 }
 
 static inline void btrfs_dir_reada_look_up(struct btrfs_inode *dir, u64 ino)
+{
+}
+
+static inline void btrfs_dir_reada_read(const struct kiocb *iocb)
 {
 }
 

@@ -19,7 +19,7 @@
 //! The leaves with DIR_ITEMs are used in random order. They are planned as the lookups double.
 //!
 //! A task that descends into subdirectories needs the inodes in the next ones, too; see
-//! [`Children`].
+//! [`Children`]. One that reads the files needs their data, too; see [`Files`].
 
 use kernel::{
     prelude::*,
@@ -49,7 +49,9 @@ mod batch;
 mod children;
 mod directory;
 mod entries;
+mod files;
 mod names;
+mod sequence;
 
 use batch::{
     Batches,
@@ -69,9 +71,11 @@ use directory::{
 };
 pub(crate) use directory::{
     Directory,
-    Habit, //
+    Habit,
+    Kind, //
 };
 use entries::Entries;
+use files::Files;
 use names::Names;
 
 /// Lookups before the first plan: a task that looks up a single entry reads no more for that.
@@ -109,6 +113,7 @@ pub(crate) struct DirReada {
     entries: Entries,
     names: Names,
     children: Children,
+    files: Files,
     /// Set if the order of the lookups is known or expected.
     is_started: bool,
     /// Set if lookups are in the order of the inode numbers, not in that of the listing.
@@ -155,6 +160,7 @@ impl DirReada {
             entries: Entries::new(),
             names: Names::new(names, listing, mark),
             children: Children::new(Self::window(disk, window)),
+            files: Files::new(disk, directory.data_window),
             is_started: is_expected,
             by_inode,
             first: 0,
@@ -199,10 +205,15 @@ impl DirReada {
     }
 
     /// Notes that the listing has returned the entry with `index` and the inode number `ino`.
-    pub(crate) fn add(&mut self, index: u64, ino: u64, is_dir: bool) {
+    pub(crate) fn add(&mut self, index: u64, ino: u64, kind: Kind) {
         let most = (self.disk.window() / 4 / size_of::<u64>() as u64).min(MAX_ENTRIES);
-        if !self.is_stopped && self.entries.add(index, ino, most as usize) && is_dir {
-            self.children.add(ino);
+        if self.is_stopped || !self.entries.add(index, ino, most as usize) {
+            return;
+        }
+        match kind {
+            Kind::Directory => self.children.add(ino),
+            Kind::File => self.files.add(ino),
+            Kind::Other => (),
         }
     }
 
@@ -360,33 +371,9 @@ impl DirReada {
         }
     }
 
-    /// Whether the lookups have reached the last batch of all.
-    fn are_passed(&self) -> bool {
-        self.is_stopped || (self.is_due && self.entries.are_planned())
-    }
-
-    /// Whether nothing is left to read ahead, for entries listed so far.
-    pub(crate) fn is_done(&self) -> bool {
-        self.is_stopped || (self.are_passed() && self.children.are_listed())
-    }
-
     /// The leaves to submit, in this order.
     pub(crate) fn leaves(&self) -> &[Leaf] {
         &self.leaves
-    }
-
-    /// The size of the leaves in the last two batches, in bytes, without those that the lookups and
-    /// the listings of subdirectories have passed.
-    pub(crate) fn held(&self) -> u64 {
-        if self.is_stopped {
-            return 0;
-        }
-        let inodes = if self.are_passed() {
-            0
-        } else {
-            self.batches.len()
-        };
-        (inodes + self.children.held()) as u64 * u64::from(self.disk.nodesize)
     }
 }
 

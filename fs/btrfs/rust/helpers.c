@@ -212,6 +212,18 @@ bool btrfs_rust_item_is_file(const struct extent_buffer *leaf, u32 slot)
 	return S_ISREG(btrfs_inode_mode(leaf, item)) && btrfs_inode_nlink(leaf, item) > 0;
 }
 
+/* Whether the data of an inode item has checksums, and no hashes of fs-verity. */
+bool btrfs_rust_item_is_checked(const struct extent_buffer *leaf, u32 slot)
+{
+	const u64 unchecked = BTRFS_INODE_NODATASUM | (u64)BTRFS_INODE_RO_VERITY << 32;
+	const struct btrfs_inode_item *item;
+
+	if (item_type(leaf, slot) != BTRFS_INODE_ITEM_KEY)
+		return false;
+	item = btrfs_item_ptr(leaf, slot, struct btrfs_inode_item);
+	return !(btrfs_inode_flags(leaf, item) & unchecked);
+}
+
 /* Read a file extent item. @bytenr is 0 unless it is a regular extent with data on disk. */
 struct btrfs_rust_extent btrfs_rust_item_extent(const struct extent_buffer *leaf, u32 slot)
 {

@@ -100,6 +100,9 @@ mod suite {
         fn extent(&self, slot: u32) -> Option<Extent> {
             self[slot as usize].1
         }
+        fn is_checked(&self, _: u32) -> bool {
+            true
+        }
         fn is_file(&self, slot: u32) -> bool {
             self[slot as usize].0.offset == 0
         }

@@ -11,7 +11,8 @@ use super::{
         reads_on,
         INODE_ITEM, //
     },
-    Cache, //
+    Cache,
+    DirReada, //
 };
 use crate::tree::{
     Key,
@@ -20,7 +21,7 @@ use crate::tree::{
     Tree, //
 };
 
-/// Unused leaves of a batch that are always accepted.
+/// Unused leaves or files of a batch that are always accepted.
 const FEW_UNUSED: usize = 3;
 
 /// Maximum number of leaves to read for one inode.
@@ -33,7 +34,7 @@ pub(super) enum Usage {
     Most,
     /// More than an eighth is unused.
     Part,
-    /// More than half, and more than [`FEW_UNUSED`] leaves, are unused.
+    /// More than half, and more than [`FEW_UNUSED`], are unused.
     Little,
 }
 
@@ -41,10 +42,17 @@ impl Usage {
     /// The usage of `leaves`.
     pub(super) fn of(leaves: &[u64], cache: &impl Cache) -> Self {
         let unused = leaves.iter().filter(|leaf| cache.has_unused(**leaf));
-        match unused.count() {
-            unused if unused > FEW_UNUSED && unused * 2 > leaves.len() => Self::Little,
-            unused if unused * 8 > leaves.len() => Self::Part,
-            _ => Self::Most,
+        Self::of_count(unused.count(), leaves.len())
+    }
+
+    /// The usage of a batch of `count`, of which some are `unused`.
+    pub(super) fn of_count(unused: usize, count: usize) -> Self {
+        if unused > FEW_UNUSED && unused * 2 > count {
+            Self::Little
+        } else if unused * 8 > count {
+            Self::Part
+        } else {
+            Self::Most
         }
     }
 }
@@ -134,5 +142,32 @@ impl Batches {
             let _ = self.last.push_within_capacity(leaf.ptr.blockptr);
             let _ = leaves.push_within_capacity(leaf);
         }
+    }
+}
+
+impl DirReada {
+    /// Whether the lookups have reached the last batch of all.
+    pub(super) fn are_passed(&self) -> bool {
+        self.is_stopped || (self.is_due && self.entries.are_planned())
+    }
+
+    /// Whether nothing is left to read ahead, for entries listed so far.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_stopped
+            || (self.are_passed() && self.children.are_listed() && self.files.are_done())
+    }
+
+    /// The size of the leaves in the last two batches, in bytes, without those that the lookups and
+    /// the listings of subdirectories have passed.
+    pub(crate) fn held(&self) -> u64 {
+        if self.is_stopped {
+            return 0;
+        }
+        let inodes = if self.are_passed() {
+            0
+        } else {
+            self.batches.len()
+        };
+        (inodes + self.children.held()) as u64 * u64::from(self.disk.nodesize)
     }
 }

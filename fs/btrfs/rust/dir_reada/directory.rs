@@ -18,7 +18,7 @@ pub(super) const INODE_ITEM: u8 = 1;
 const XATTR_ITEM: u8 = 24;
 pub(super) const DIR_ITEM: u8 = 84;
 pub(super) const DIR_INDEX: u8 = 96;
-const EXTENT_DATA: u8 = 108;
+pub(super) const EXTENT_DATA: u8 = 108;
 
 /// The first key of an object with a type.
 pub(super) fn first_key(objectid: u64, kind: u8) -> Key {
@@ -52,6 +52,19 @@ pub(crate) struct Directory {
     pub(crate) last_index: u64,
     /// The expectation from directories listed before.
     pub(crate) habit: Habit,
+    /// The window for file data that is expected from them, in bytes; 0 if it is not read.
+    pub(crate) data_window: u64,
+}
+
+/// The type of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    File,
+    /// Another one, such as a symbolic link.
+    Other,
 }
 
 /// How a process looks up entries of directories.

@@ -26,6 +26,7 @@ mod suite {
             size: entries * 20,
             last_index: entries + 1,
             habit: Habit::Unknown,
+            data_window: 0,
         }
     }
 
@@ -42,7 +43,7 @@ mod suite {
     fn add(reada: &mut DirReada, inodes: impl IntoIterator<Item = u64>) {
         for ino in inodes {
             let index = reada.entries.last_index + 1;
-            reada.add(index, ino, false);
+            reada.add(index, ino, Kind::Other);
         }
     }
 
@@ -283,9 +284,9 @@ mod suite {
         add(&mut reada, 10..10 + most as u64);
         walk(&mut reada, &tree, 10..10 + most as u64)?;
         let last = reada.entries.last_index;
-        reada.add(last, 20_000, false);
+        reada.add(last, 20_000, Kind::Other);
         assert_eq!(reada.entries.inodes.last(), Some(&(9 + most as u64)));
-        reada.add(last + 1, 6000, false);
+        reada.add(last + 1, 6000, Kind::Other);
         assert_eq!(reada.entries.inodes.last(), Some(&6000));
         assert!(reada.entries.len() < most && look_up(&mut reada, 6000));
         assert_eq!(*plan(&mut reada, &tree)?, [600]);
@@ -580,7 +581,7 @@ mod suite {
         });
         for ino in CHILDREN {
             let index = reada.entries.last_index + 1;
-            reada.add(index, ino, true);
+            reada.add(index, ino, Kind::Directory);
         }
         reada
     }

@@ -270,6 +270,12 @@ impl Items for LeafRef<'_> {
         unsafe { bindings::btrfs_rust_item_is_file(self.as_ptr(), slot) }
     }
 
+    fn is_checked(&self, slot: u32) -> bool {
+        // SAFETY: By the type invariants, the pointer is to a leaf. The helper checks `slot` and
+        // the item.
+        unsafe { bindings::btrfs_rust_item_is_checked(self.as_ptr(), slot) }
+    }
+
     fn extent(&self, slot: u32) -> Option<Extent> {
         // SAFETY: By the type invariants, the pointer is to a leaf. The helper checks `slot` and
         // the item.

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#[kernel::macros::kunit_tests(btrfs_dir_files)]
+mod suite {
+    use core::cell::Cell;
+
+    use super::super::{
+        super::{
+            Cache,
+            Directory,
+            Habit,
+            Kind, //
+        },
+        *, //
+    };
+    use crate::{
+        data_reada::Extent,
+        tree::{
+            tests::array,
+            KeyPtr,
+            Node,
+            Root,
+            Tree, //
+        },
+        window::tests::{
+            ALONE,
+            DISK,
+            WITHOUT_READAHEAD, //
+        },
+    };
+
+    const K: u64 = 1 << 10;
+
+    /// The inode numbers of the first file and after the last one. Each leaf has ten files.
+    const FIRST: u64 = 10;
+    const END: u64 = 100_010;
+
+    /// A tree of files, each with one extent of 4 KiB, except [`OTHERS`].
+    struct Files {
+        /// Leaves from this one on are not in memory.
+        cached: Cell<u64>,
+        is_contended: Cell<bool>,
+    }
+
+    /// A file with inline data, a directory, a file with a hole at its beginning, one with two
+    /// extents, one with a hole between two extents, and one with two extents of 96 KiB.
+    const OTHERS: [u64; 6] = [5007, 5008, 5009, 5010, 5011, 5012];
+
+    /// A file without checksums.
+    const UNCHECKED: u64 = 5013;
+
+    /// The extents of the file `ino`: offset, and length in bytes.
+    fn extents(ino: u64) -> [Option<(u64, u64)>; 2] {
+        match OTHERS.iter().position(|other| *other == ino) {
+            None => [Some((0, 4 * K)), None],
+            Some(0 | 1) => [None, None],
+            Some(2) => [Some((4 * K, 4 * K)), None],
+            Some(3) => [Some((0, 4 * K)), Some((4 * K, 4 * K))],
+            Some(4) => [Some((0, 4 * K)), Some((8 * K, 4 * K))],
+            Some(_) => [Some((0, 96 * K)), Some((96 * K, 96 * K))],
+        }
+    }
+
+    /// The root.
+    struct Parent;
+
+    impl Node for Parent {
+        fn level(&self) -> u32 {
+            1
+        }
+        fn nodesize(&self) -> u32 {
+            1 << 14
+        }
+        fn nritems(&self) -> u32 {
+            ((END - FIRST) / 10) as u32
+        }
+        fn copy_ptrs(&self, slot: u32, ptrs: &mut [KeyPtr]) {
+            for (slot, ptr) in (slot..self.nritems()).zip(ptrs) {
+                *ptr = KeyPtr {
+                    key: first_key(FIRST + u64::from(slot) * 10, INODE_ITEM),
+                    blockptr: u64::from(slot),
+                    generation: 1,
+                };
+            }
+        }
+        fn search(&self, key: Key) -> Result<u32, u32> {
+            let slot = (key.objectid.saturating_sub(FIRST) / 10) as u32;
+            if key == first_key(FIRST + u64::from(slot) * 10, INODE_ITEM) {
+                Ok(slot)
+            } else {
+                Err((slot + 1).min(self.nritems()))
+            }
+        }
+        fn is_cached(&self, _: u64) -> bool {
+            true
+        }
+    }
+
+    /// The leaf with this number.
+    struct Leaf(u64);
+
+    /// Each file has three items: the inode, and two extents, or inline data in their place.
+    impl Items for Leaf {
+        fn nritems(&self) -> u32 {
+            30
+        }
+        fn key(&self, slot: u32) -> Key {
+            let ino = FIRST + self.0 * 10 + u64::from(slot) / 3;
+            match slot % 3 {
+                0 => first_key(ino, INODE_ITEM),
+                number => match extents(ino)[number as usize - 1] {
+                    Some((offset, _)) => Key {
+                        offset,
+                        ..first_key(ino, EXTENT_DATA)
+                    },
+                    None => Key {
+                        offset: u64::from(number) << 20,
+                        ..first_key(ino, EXTENT_DATA)
+                    },
+                },
+            }
+        }
+        fn extent(&self, slot: u32) -> Option<Extent> {
+            let ino = FIRST + self.0 * 10 + u64::from(slot) / 3;
+            let (_, len) = extents(ino)[(slot % 3) as usize - 1]?;
+            Some(Extent {
+                // Files have descending addresses.
+                bytenr: (END - ino) << 20,
+                disk_len: len,
+                offset: 0,
+                len,
+                generation: 1,
+                is_compressed: false,
+            })
+        }
+        fn is_checked(&self, slot: u32) -> bool {
+            self.key(slot).objectid != UNCHECKED
+        }
+        fn is_file(&self, slot: u32) -> bool {
+            self.key(slot).objectid != OTHERS[1]
+        }
+    }
+
+    impl Tree for Files {
+        type Node = Parent;
+
+        fn root(&self) -> Root<Parent> {
+            Root::Node(Parent)
+        }
+        fn is_contended(&self) -> bool {
+            self.is_contended.get()
+        }
+        fn child(&self, _: &Parent, _: u32, _: impl Iterator<Item = u32>) -> Option<Parent> {
+            None
+        }
+    }
+
+    impl Subvolume for Files {
+        type Items = Leaf;
+
+        fn leaf(&self, _: &Parent, slot: u32) -> Option<Leaf> {
+            let number = u64::from(slot);
+            (number < self.cached.get()).then_some(Leaf(number))
+        }
+    }
+
+    fn tree() -> Files {
+        Files {
+            cached: Cell::new(u64::MAX),
+            is_contended: Cell::new(false),
+        }
+    }
+
+    /// A directory whose listing has returned these files.
+    fn listed_after(data_window: u64, inodes: impl IntoIterator<Item = u64>) -> DirReada {
+        let directory = Directory {
+            ino: 5,
+            size: 20_000,
+            last_index: 1001,
+            habit: Habit::Unknown,
+            data_window,
+        };
+        let mut reada = DirReada::new(DISK, &directory);
+        add(&mut reada, inodes);
+        reada
+    }
+
+    fn listed(inodes: impl IntoIterator<Item = u64>) -> DirReada {
+        listed_after(0, inodes)
+    }
+
+    fn add(reada: &mut DirReada, inodes: impl IntoIterator<Item = u64>) {
+        for ino in inodes {
+            let index = reada.entries.last_index + 1;
+            reada.add(index, ino, Kind::File);
+        }
+    }
+
+    /// Reads a file that is not in memory, unless it was read ahead. Returns whether to plan.
+    fn read(reada: &mut DirReada, ino: u64) -> bool {
+        let has_data = |file: &Ahead| file.ino == ino;
+        let batches = [&reada.files.last, &reada.files.passed];
+        let has_data = batches
+            .iter()
+            .any(|batch| batch.unread.iter().any(has_data));
+        reada.read(ino, has_data);
+        reada.are_files_due()
+    }
+
+    /// Plans a batch. Returns its files, in the order of their inode numbers.
+    fn plan(reada: &mut DirReada, tree: &Files) -> Result<KVVec<u64>> {
+        reada.plan_files(tree, ALONE);
+        let addresses = reada.ranges().iter().map(|range| range.bytenr);
+        assert!(addresses.is_sorted());
+        array(reada.ranges().iter().rev().map(|range| range.ino))
+    }
+
+    /// Reads files, and plans when that is due. Returns the number of files read ahead.
+    fn walk(reada: &mut DirReada, inodes: impl IntoIterator<Item = u64>) -> Result<usize> {
+        let mut found = 0;
+        for ino in inodes {
+            if read(reada, ino) {
+                found += plan(reada, &tree())?.len();
+            }
+        }
+        Ok(found)
+    }
+
+    #[test]
+    fn two_reads_start_the_readahead() -> Result {
+        let mut reada = listed(10..1000);
+        // A file that was not listed does not count, nor does one in memory.
+        assert!(!read(&mut reada, 10) && !read(&mut reada, 20_000));
+        assert!(reada.read(11, true) == 0 && !reada.are_files_due());
+        assert!(read(&mut reada, 12));
+        assert!(plan(&mut reada, &tree())?.iter().copied().eq(13..45));
+        assert_eq!(reada.held_data(), 128 * K);
+        // The reads reach the batch: the next one is due, and then no other.
+        assert!(read(&mut reada, 13));
+        assert!(plan(&mut reada, &tree())?.iter().copied().eq(45..109));
+        assert!((14..45).all(|ino| !read(&mut reada, ino)));
+        assert!(read(&mut reada, 45));
+        assert_eq!(plan(&mut reada, &tree())?.first(), Some(&109));
+        Ok(())
+    }
+
+    #[test]
+    fn each_file_is_read_ahead_once() -> Result {
+        for step in [1, 3] {
+            let mut reada = listed((10..5000).step_by(step));
+            let found = walk(&mut reada, (10..5000).step_by(step))?;
+            assert_eq!(found, (10..5000).step_by(step).count() - MIN_ALONE);
+            assert_eq!((reada.held_data(), reada.files.wasted), (0, 0));
+        }
+        Ok(())
+    }
+
+    /// Files that are read before the first plan.
+    const MIN_ALONE: usize = 2;
+
+    #[test]
+    fn reads_are_in_the_order_of_the_listing_or_of_the_inodes() -> Result {
+        let inodes = || (0..200).flat_map(|number| [10 + number, 1010 + number]);
+        let mut reada = listed(inodes());
+        assert!(!read(&mut reada, 10) && read(&mut reada, 1010));
+        assert_eq!(plan(&mut reada, &tree())?.get(..2), Some(&[11, 12][..]));
+        let mut reada = listed(inodes().rev());
+        assert!(!read(&mut reada, 10) && read(&mut reada, 11));
+        assert!(plan(&mut reada, &tree())?.iter().copied().eq(12..44));
+        // Files that are listed later come in this order, too.
+        add(&mut reada, (300..400).rev());
+        walk(&mut reada, 12..210)?;
+        assert!((300..310).all(|ino| reada.read(ino, true) > 0));
+        Ok(())
+    }
+
+    #[test]
+    fn reads_without_order_start_nothing() {
+        let mut reada = listed(10..5000);
+        assert!((0..100).all(|number| !read(&mut reada, 10 + number * 1499 % 4990)));
+        assert!(!read(&mut reada, 10) && !read(&mut reada, 11));
+        // Reads that leave the order wait for another one.
+        let mut reada = listed(10..5000);
+        assert!(!read(&mut reada, 10) && read(&mut reada, 11));
+        assert!(plan(&mut reada, &tree()).is_ok_and(|files| files.len() == 32));
+        assert!((0..32).all(|number| !read(&mut reada, 4999 - number * 40)));
+        assert!(!read(&mut reada, 3000) && read(&mut reada, 3001));
+        assert!(plan(&mut reada, &tree()).is_ok_and(|files| files.first() == Some(&3002)));
+    }
+
+    #[test]
+    fn files_in_memory_end_the_readahead_for_now() -> Result {
+        let mut reada = listed(10..1000);
+        walk(&mut reada, 10..12)?;
+        for ino in 100..100 + MAX_IN_MEMORY as u64 + 1 {
+            reada.read(ino, true);
+        }
+        assert!(!reada.are_files_due() && reada.data_window() == 0);
+        assert!(!read(&mut reada, 500) && read(&mut reada, 501));
+        Ok(())
+    }
+
+    #[test]
+    fn unread_files_shrink_the_window_and_stop_the_readahead() -> Result {
+        // Of 32 files, some are not read. The size of the batch after the next one, in KiB.
+        for (unread, size) in [(0, 512), (4, 512), (5, 128), (16, 128), (17, 0)] {
+            let mut reada = listed(10..1000);
+            assert_eq!(walk(&mut reada, 10..13)?, 32 + 64);
+            walk(&mut reada, 13..44 - unread)?;
+            assert!(read(&mut reada, 44));
+            let wasted = reada.plan_files(&tree(), ALONE);
+            assert_eq!(wasted, unread * 4 * K);
+            let planned: u64 = reada.ranges().iter().map(|range| range.len).sum();
+            assert_eq!(planned, size.min(512) * K);
+            assert_eq!(reada.is_files_stopped(), size == 0);
+        }
+        Ok(())
+    }
+
+    impl DirReada {
+        fn is_files_stopped(&self) -> bool {
+            self.files.is_stopped
+        }
+    }
+
+    #[test]
+    fn evicted_data_shrinks_the_window() -> Result {
+        let mut reada = listed(10..1000);
+        walk(&mut reada, 10..13)?;
+        let size = reada.files.window.size();
+        assert_eq!(reada.read(13, false), 4 * K);
+        assert!(reada.files.window.size() < size);
+        Ok(())
+    }
+
+    #[test]
+    fn leaves_that_are_not_in_memory_are_tried_again() -> Result {
+        let tree = tree();
+        tree.cached.set(2);
+        let mut reada = listed(10..1000);
+        assert!(!read(&mut reada, 10) && read(&mut reada, 11));
+        assert!(plan(&mut reada, &tree)?.iter().copied().eq(12..30));
+        assert!(read(&mut reada, 12) && plan(&mut reada, &tree)?.is_empty());
+        tree.cached.set(u64::MAX);
+        assert!(read(&mut reada, 13));
+        assert_eq!(plan(&mut reada, &tree)?.first(), Some(&30));
+        walk(&mut reada, 14..30)?;
+        // A waiting commit ends a plan after its first file.
+        tree.is_contended.set(true);
+        assert!(read(&mut reada, 30));
+        assert_eq!(plan(&mut reada, &tree)?.len(), 1);
+        assert!(read(&mut reada, 31));
+        Ok(())
+    }
+
+    #[test]
+    fn beginnings_of_files_are_planned() -> Result {
+        let mut reada = listed(5000..5020);
+        assert!(!read(&mut reada, 5000) && read(&mut reada, 5001));
+        reada.plan_files(&tree(), ALONE);
+        let len = |ino| {
+            let range = reada.ranges().iter().find(|range| range.ino == ino);
+            range.map(|range| range.len / K)
+        };
+        assert_eq!(
+            OTHERS.map(len),
+            [None, None, None, Some(8), Some(4), Some(128)]
+        );
+        assert_eq!([5006, UNCHECKED].map(len), [Some(4), None]);
+        Ok(())
+    }
+
+    #[test]
+    fn expected_reads_are_planned_at_the_end_of_the_listing() -> Result {
+        let mut reada = listed_after(256 * K, 10..500);
+        assert!(reada.are_files_due() && reada.data_window() == 0);
+        assert!(plan(&mut reada, &tree())?.iter().copied().eq(10..138));
+        read(&mut reada, 10);
+        assert_eq!(reada.data_window(), 512 * K);
+        for disk in WITHOUT_READAHEAD {
+            let files = super::super::Files::new(disk, 256 * K);
+            assert!(files.is_stopped || files.window.most() > 0);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn reads_count_as_lookups() -> Result {
+        let mut reada = listed(10..1000);
+        struct Everything;
+        impl Cache for Everything {
+            fn has(&self, _: u64) -> bool {
+                true
+            }
+            fn has_unused(&self, _: u64) -> bool {
+                false
+            }
+        }
+        assert!(!reada.look_up(10, &Everything) && reada.look_up(11, &Everything));
+        reada.plan(&tree(), ALONE, &Everything);
+        assert!(!reada.end_part());
+        walk(&mut reada, 10..13)?;
+        let lookups = reada.lookups;
+        assert!(reada.read(14, true) > 0);
+        assert_eq!(reada.lookups, lookups + 1);
+        Ok(())
+    }
+
+    #[test]
+    fn files_that_were_read_make_room() -> Result {
+        let mut reada = listed([]);
+        for ino in 10..10 + (1 << 16) {
+            reada.files.add(ino);
+        }
+        let first = walk(&mut reada, 10..30_000)?;
+        reada.files.add(90_000);
+        let second = walk(&mut reada, 30_000..65_546)?;
+        // Three of OTHERS have no data at their beginning, and one file has no checksums.
+        assert_eq!(first + second, (1 << 16) + 1 - MIN_ALONE - 4);
+        assert!(!reada.files.are_done());
+        assert!(!read(&mut reada, 90_000) && reada.files.are_done());
+        Ok(())
+    }
+}

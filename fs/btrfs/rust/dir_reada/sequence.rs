@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The order in which a task reads the files of a directory.
+
+use core::cmp::{
+    max,
+    min, //
+};
+
+use kernel::prelude::*;
+
+use super::{
+    entries::Entries,
+    files::MAX_SCANNED, //
+};
+
+/// Reads before the order is known.
+const MIN_READS: usize = 2;
+
+/// Reads that do not follow the order, before it is found again; and those before it is known that
+/// end the search.
+const MAX_STRAYS: usize = 32;
+
+/// A read that is at most this many files after the previous one follows it.
+const NEAR: usize = 16;
+
+/// Maximum number of files noted, in 512 KiB.
+const MAX_NOTED: usize = 1 << 16;
+
+/// The files of a directory, in the order of the listing, or, from `next` on, of inode numbers.
+pub(super) struct Sequence {
+    inodes: KVVec<u64>,
+    /// Set if reads are in the order of the inode numbers, and if `inodes` is.
+    by_inode: bool,
+    is_sorted: bool,
+    /// Set if the order of the reads is known or expected, and if there is none.
+    is_known: bool,
+    is_missing: bool,
+    /// The number of reads in this order, and of others.
+    reads: usize,
+    strays: usize,
+    /// Position of the last read, and of the next file to plan.
+    reached: usize,
+    next: usize,
+}
+
+impl Sequence {
+    /// No files. The order is that of the listing if `is_expected`.
+    pub(super) fn new(is_expected: bool) -> Self {
+        Self {
+            inodes: KVVec::new(),
+            by_inode: false,
+            is_sorted: false,
+            is_known: is_expected,
+            is_missing: false,
+            reads: 0,
+            strays: 0,
+            reached: 0,
+            next: 0,
+        }
+    }
+
+    /// Whether the order of the reads is known or expected, or cannot be found.
+    pub(super) fn is_known(&self) -> bool {
+        self.is_known
+    }
+    pub(super) fn is_missing(&self) -> bool {
+        self.is_missing
+    }
+
+    /// The number of reads in this order.
+    pub(super) fn reads(&self) -> usize {
+        self.reads
+    }
+
+    /// The position of the last read, and of the next file to plan.
+    pub(super) fn reached(&self) -> usize {
+        self.reached
+    }
+    pub(super) fn next(&self) -> usize {
+        self.next
+    }
+
+    /// The next file to plan.
+    pub(super) fn next_file(&self) -> Option<u64> {
+        self.inodes.get(self.next).copied()
+    }
+
+    /// Marks the next file as planned.
+    pub(super) fn advance(&mut self) {
+        self.next += 1;
+    }
+
+    /// Whether the reads have reached the last file.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.reached + 1 >= self.inodes.len()
+    }
+
+    /// Adds the file with the inode number `ino`. If there are too many, forgets those that were
+    /// read, up to the position `passed`, and returns their number.
+    pub(super) fn add(&mut self, ino: u64, passed: usize) -> usize {
+        let passed = min(self.reached, passed);
+        let is_full = self.inodes.len() >= MAX_NOTED;
+        let forgotten = if is_full && passed > MAX_NOTED / 8 {
+            passed
+        } else {
+            0
+        };
+        self.inodes.copy_within(forgotten.., 0);
+        self.inodes.truncate(self.inodes.len() - forgotten);
+        self.reached -= forgotten;
+        self.next -= forgotten;
+        if self.inodes.len() < MAX_NOTED {
+            // Without memory, it is left out.
+            let _ = self.inodes.push(ino, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+            self.is_sorted = false;
+        }
+        forgotten
+    }
+
+    /// Waits for [`MIN_READS`] reads again.
+    pub(super) fn restart(&mut self) {
+        self.is_known = false;
+        self.reads = 0;
+        self.strays = 0;
+    }
+
+    /// Notes one of the first reads. Returns whether the order is known now.
+    pub(super) fn start(&mut self, ino: u64) -> bool {
+        let Some(found) = self.inodes.iter().position(|file| *file == ino) else {
+            return self.stray();
+        };
+        let before = core::mem::replace(&mut self.reached, found);
+        self.reads += 1;
+        if self.reads < MIN_READS {
+            return false;
+        }
+        self.by_inode = !Entries::is_near(before, found);
+        if self.by_inode && !self.follows_by_inode(before, ino) {
+            self.reads = 1;
+            return self.stray();
+        }
+        self.sort();
+        let files = self.inodes.iter();
+        self.reached = files.take_while(|file| **file != ino).count();
+        self.next = self.reached + 1;
+        self.is_known = true;
+        self.strays = 0;
+        true
+    }
+
+    /// Counts a read that follows no order. Returns false.
+    fn stray(&mut self) -> bool {
+        self.strays += 1;
+        self.is_missing = self.strays >= MAX_STRAYS;
+        false
+    }
+
+    /// Whether `ino` is one of the next inode numbers after that of the file at `before`.
+    fn follows_by_inode(&self, before: usize, ino: u64) -> bool {
+        let Some(&before) = self.inodes.get(before) else {
+            return false;
+        };
+        let files = self.inodes.iter();
+        let between = files.filter(|file| (before..ino).contains(*file));
+        (1..=NEAR).contains(&between.count())
+    }
+
+    /// Sorts the files that were not planned, if reads are by inode number.
+    pub(super) fn sort(&mut self) {
+        if self.by_inode && !self.is_sorted {
+            let first = if self.is_known { self.next } else { 0 };
+            if let Some(rest) = self.inodes.get_mut(first..) {
+                rest.sort_unstable();
+            }
+            self.is_sorted = true;
+        }
+    }
+
+    /// The position of `ino` among the files from `first` on that were planned or come next.
+    fn position(&self, ino: u64, first: usize) -> Option<usize> {
+        let end = min(self.next + NEAR, self.inodes.len());
+        let mut files = self.inodes.get(first..end)?.iter();
+        Some(first + files.position(|file| *file == ino)?)
+    }
+
+    /// Notes a read in a known order. Returns its position, or `None` if it does not follow that.
+    pub(super) fn follow(&mut self, ino: u64) -> Option<usize> {
+        let behind = self.reached.saturating_sub(MAX_SCANNED);
+        let found = self.position(ino, self.reached);
+        let Some(found) = found.or_else(|| self.position(ino, behind)) else {
+            self.strays += 1;
+            if self.strays >= MAX_STRAYS {
+                self.restart();
+            }
+            return None;
+        };
+        self.reads += 1;
+        self.reached = max(self.reached, found);
+        self.next = max(self.next, found + 1);
+        Some(found)
+    }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0
+
+/*
+ * Readahead of file data into the page cache, for a task that reads the files of a directory one
+ * after the other. dir_reada/files.rs decides what to read.
+ */
+
+#include <linux/blkdev.h>
+#include <linux/dcache.h>
+#include <linux/fs.h>
+#include <linux/mm.h>
+#include <linux/pagemap.h>
+#include <linux/sched/signal.h>
+#include <trace/events/btrfs.h>
+#include "../btrfs_inode.h"
+#include "../ctree.h"
+#include "../disk-io.h"
+#include "../fs.h"
+#include "data_reada.h"
+#include "dir_reada.h"
+#include "leaf_reada.h"
+#include "reada_stats.h"
+
+/* Plan a batch, and start reading the leaves with its checksums. */
+static struct btrfs_rust_dir_files plan_files(struct btrfs_dir_reada *reada,
+					      struct btrfs_root *root)
+{
+	struct btrfs_fs_info *fs_info = root->fs_info;
+	const struct btrfs_rust_disk disk = btrfs_reada_disk(fs_info);
+	const struct btrfs_rust_others others = {
+		.held = atomic64_read(&fs_info->reada_data.bytes) - reada->held_data,
+		.count = atomic_read(&fs_info->reada_data.readers),
+	};
+	u32 budget = btrfs_rust_window(&disk) >> fs_info->nodesize_bits;
+	struct btrfs_rust_last_leaf last = { };
+	struct btrfs_rust_dir_files batch;
+	struct blk_plug plug;
+	u64 bytes = 0;
+
+	down_read(&fs_info->commit_root_sem);
+	batch = btrfs_rust_dir_reada_plan_files(&reada->plan, root, others);
+	blk_start_plug(&plug);
+	for (u32 i = 0; i < batch.count; i++) {
+		bytes += batch.ranges[i].len;
+		if (budget && !rwsem_is_contended(&fs_info->commit_root_sem))
+			btrfs_reada_csums(&last, fs_info, batch.ranges[i].bytenr, &budget);
+	}
+	blk_finish_plug(&plug);
+	up_read(&fs_info->commit_root_sem);
+
+	btrfs_reada_hold(&fs_info->reada_data, &reada->held_data, batch.held);
+	if (batch.wasted)
+		btrfs_reada_wasted(fs_info, reada->root_id, reada->ino, 0, batch.wasted);
+	if (bytes) {
+		btrfs_reada_planned(root, reada->ino, bytes);
+		trace_btrfs_readahead_plan(root, reada->ino, bytes, batch.held);
+	}
+	return batch;
+}
+
+/*
+ * Start reading the beginning of a file into the page cache. Relocation does not wait for reads, so
+ * data without checksums might be wrong. Data with fs-verity cannot be verified before the file is
+ * open.
+ */
+static void read_file(struct btrfs_root *root, const struct btrfs_rust_file_range *range)
+{
+	struct btrfs_inode *btrfs_inode = btrfs_iget(range->ino, root);
+	struct file_ra_state ra = { };
+	struct inode *inode;
+	u64 end;
+
+	if (IS_ERR(btrfs_inode))
+		return;
+	inode = &btrfs_inode->vfs_inode;
+	end = min_t(u64, range->len, i_size_read(inode));
+	if (S_ISREG(inode->i_mode) && end && !(btrfs_inode->flags & BTRFS_INODE_NODATASUM) &&
+	    !IS_VERITY(inode) && !inode->i_mapping->nrpages) {
+		ra.ra_pages = DIV_ROUND_UP_ULL(end, PAGE_SIZE);
+		btrfs_reada_submitted(root->fs_info, btrfs_root_id(root), range->ino, 0,
+				      range->len);
+		page_cache_sync_readahead(inode->i_mapping, &ra, NULL, 0, ra.ra_pages);
+	}
+	iput(inode);
+}
+
+/* Plan and read a batch. The caller holds the lock of @reada. */
+void btrfs_dir_reada_files(struct btrfs_dir_reada *reada, struct btrfs_root *root)
+{
+	struct btrfs_rust_dir_files batch;
+	struct blk_plug plug;
+
+	lockdep_assert_held(&reada->lock);
+
+	if (!READ_ONCE(root->fs_info->reada.data_enable))
+		return;
+	batch = plan_files(reada, root);
+	blk_start_plug(&plug);
+	for (u32 i = 0; i < batch.count && !fatal_signal_pending(current); i++)
+		read_file(root, &batch.ranges[i]);
+	blk_finish_plug(&plug);
+}
+
+/* Note a read of @inode, in the directory of @reada, and read ahead. */
+static void note_read(struct btrfs_dir_reada *reada, struct inode *inode)
+{
+	struct btrfs_root *root = BTRFS_I(inode)->root;
+	const u64 ino = btrfs_ino(BTRFS_I(inode));
+	struct btrfs_rust_file_use use;
+	struct folio *folio;
+
+	lockdep_assert_held(&reada->lock);
+
+	folio = filemap_get_folio(inode->i_mapping, 0);
+	use = btrfs_rust_dir_reada_read(&reada->plan, ino, !IS_ERR(folio));
+	btrfs_reada_hold(&reada->fs_info->reada_data, &reada->held_data, use.held);
+	if (use.used)
+		btrfs_reada_used(root->fs_info, btrfs_root_id(root), ino, 0, use.used,
+				 IS_ERR(folio) || !folio_test_uptodate(folio));
+	if (!IS_ERR(folio))
+		folio_put(folio);
+	btrfs_dir_reada_go_on(reada, root);
+}
+
+/*
+ * Note a read of a file. If it is the beginning, and files of the same directory are read one after
+ * the other, read the next ones ahead.
+ */
+void btrfs_dir_reada_read(const struct kiocb *iocb)
+{
+	const struct file *file = iocb->ki_filp;
+	struct inode *inode = file_inode(file);
+	const struct btrfs_fs_info *fs_info = inode_to_fs_info(inode);
+	struct btrfs_dir_reada *reada = NULL;
+	const struct btrfs_inode *dir;
+	struct dentry *parent;
+
+	if (iocb->ki_pos || iocb->ki_flags & (IOCB_DIRECT | IOCB_NOWAIT) ||
+	    list_empty(&fs_info->dir_readas.list) || !READ_ONCE(fs_info->reada.dir_enable) ||
+	    !READ_ONCE(fs_info->reada.data_enable) || !i_size_read(inode))
+		return;
+	parent = dget_parent(file->f_path.dentry);
+	dir = BTRFS_I(d_inode(parent));
+	if (dir->root == BTRFS_I(inode)->root)
+		reada = btrfs_dir_reada_get(dir);
+	dput(parent);
+	if (!reada)
+		return;
+	if (mutex_trylock(&reada->lock)) {
+		note_read(reada, inode);
+		mutex_unlock(&reada->lock);
+	}
+	btrfs_dir_reada_put(reada);
+}
