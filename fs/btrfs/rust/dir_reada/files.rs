@@ -3,11 +3,11 @@
 //! Readahead of file data, for a task that reads the files of a directory one after the other, such
 //! as `tar` or `grep -r`.
 //!
-//! C reports reads of the beginning of files. After two of listed files whose data is not in memory,
-//! the next files are expected to be read, in the order of the listing or of the inode numbers; see
-//! [`Sequence`]. [`DirReada::plan_files`] plans the beginnings of them. It looks only at leaves in
-//! memory: `dir_reada.rs` reads them ahead for the lookups. When the reads reach the files of the
-//! last batch, the next batch is planned. So at most two batches are ahead.
+//! C reports reads of the beginning of files. After two reads of listed files whose data is not in
+//! memory, the next files are expected to be read, in the order of the listing or of the inode
+//! numbers; see [`Sequence`]. [`DirReada::plan_files`] plans the beginnings of them. It looks only
+//! at leaves in memory: `dir_reada.rs` reads them ahead for the lookups. When the reads reach the
+//! files of the last batch, the next batch is planned. So at most two batches are ahead.
 
 use core::cmp::max;
 
@@ -313,7 +313,7 @@ impl DirReada {
     }
 
     /// Plans file data, if [`DirReada::are_files_due`] has just returned true. The readahead of
-    /// `others` limits the size. Returns the size of the data that was read ahead in vain, in bytes.
+    /// `others` limits the size. Returns the size of the data read ahead in vain, in bytes.
     pub(crate) fn plan_files<T: Subvolume>(&mut self, tree: &T, others: Others) -> u64 {
         let files = &mut self.files;
         files.sequence.sort();
