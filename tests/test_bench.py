@@ -141,6 +141,7 @@ COUNTS = {"full send": (130, 256, 255),
           "scandir and stat": (470, 176, 256),
           "find in many directories": (0, 252, 1115),
           "find in a copy of /usr": (0, 73, None),
+          "tar of a copy of /usr": (0, 73, None),
           "names only": (0, 29, 33)}
 # Bytes that the Rust kernel may read in vain. In a snapshot the leaf is shared, and fiemap does not look up the extents of its last leaves:
 # 4 to 8 leaves of the extent tree, depending on the image.

@@ -136,16 +136,16 @@ struct btrfs_rust_file_range {
  * A directory; @size is that of its inode, @last_index the index of its last entry. Directories
  * listed before it set the others: the window to begin with, in leaves, or 0; whether lookups are
  * in the order of inode numbers; whether one was read ahead and none of its entries looked up; and
- * the window for file data in bytes, or 0.
+ * whether the files of one were read.
  */
 struct btrfs_rust_directory {
 	u64 ino;
 	u64 size;
 	u64 last_index;
 	u64 window;
-	u64 data_window;
 	bool by_inode;
 	bool is_refused;
+	bool reads_files;
 };
 
 /*
@@ -206,6 +206,7 @@ struct btrfs_rust_leaves btrfs_rust_dir_reada_plan(struct btrfs_rust_dir_reada *
 struct btrfs_rust_file_use btrfs_rust_dir_reada_read(struct btrfs_rust_dir_reada *reada, u64 ino,
 						     bool has_data);
 bool btrfs_rust_dir_reada_are_files_due(struct btrfs_rust_dir_reada *reada);
+void btrfs_rust_dir_reada_skip_file(struct btrfs_rust_dir_reada *reada, u64 ino);
 struct btrfs_rust_dir_files btrfs_rust_dir_reada_plan_files(struct btrfs_rust_dir_reada *reada,
 							    struct btrfs_root *root,
 							    struct btrfs_rust_others others);

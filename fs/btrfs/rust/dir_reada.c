@@ -43,7 +43,8 @@ void btrfs_dir_reada_put(struct btrfs_dir_reada *reada)
 	if (!refcount_dec_and_test(&reada->refs))
 		return;
 	btrfs_reada_hold(&reada->fs_info->reada_tree, &reada->held, 0);
-	if (reada->held_data)
+	/* Tracepoints need the devices, which are closed already on unmount. */
+	if (reada->held_data && !btrfs_fs_closing(reada->fs_info))
 		btrfs_reada_wasted(reada->fs_info, reada->root_id, reada->ino, 0, reada->held_data);
 	btrfs_reada_hold(&reada->fs_info->reada_data, &reada->held_data, 0);
 	btrfs_rust_dir_reada_destroy(&reada->plan);

@@ -160,7 +160,7 @@ impl DirReada {
             entries: Entries::new(),
             names: Names::new(names, listing, mark),
             children: Children::new(Self::window(disk, window)),
-            files: Files::new(disk, directory.data_window),
+            files: Files::new(disk, directory.reads_files),
             is_started: is_expected,
             by_inode,
             first: 0,

@@ -11,6 +11,7 @@
 mod data;
 mod dir;
 mod eb;
+mod files;
 mod leaf;
 mod lru;
 mod search;
@@ -85,8 +86,9 @@ check_prototypes! {
         btrfs_rust_dir_reada_held, btrfs_rust_dir_reada_is_done,
         btrfs_rust_dir_reada_end_part, btrfs_rust_dir_reada_look_up,
         btrfs_rust_dir_reada_plan, btrfs_rust_dir_reada_list_child,
-        btrfs_rust_dir_reada_plan_children, btrfs_rust_dir_reada_read,
-        btrfs_rust_dir_reada_are_files_due, btrfs_rust_dir_reada_plan_files;
+        btrfs_rust_dir_reada_plan_children;
+    files: btrfs_rust_dir_reada_read, btrfs_rust_dir_reada_are_files_due,
+        btrfs_rust_dir_reada_plan_files, btrfs_rust_dir_reada_skip_file;
     share: btrfs_rust_share_lookup, btrfs_rust_share_store, btrfs_rust_share_end_many_paths,
         btrfs_rust_share_prev_extent, btrfs_rust_share_add_prev_extent;
     lru: btrfs_rust_lru_init, btrfs_rust_lru_destroy, btrfs_rust_lru_lookup, btrfs_rust_lru_store,

@@ -59,29 +59,46 @@ static struct btrfs_rust_dir_files plan_files(struct btrfs_dir_reada *reada,
 }
 
 /*
- * Start reading the beginning of a file into the page cache. Relocation does not wait for reads, so
- * data without checksums might be wrong. Data with fs-verity cannot be verified before the file is
- * open.
+ * Whether data of an inode can be read ahead without waiting for another task. Relocation does not
+ * wait for reads, so data without checksums might be wrong. Data with fs-verity cannot be verified
+ * before the file is open.
  */
-static void read_file(struct btrfs_root *root, const struct btrfs_rust_file_range *range)
+static bool can_read(struct btrfs_inode *btrfs_inode)
+{
+	struct inode *inode = &btrfs_inode->vfs_inode;
+
+	return S_ISREG(inode->i_mode) && !(btrfs_inode->flags & BTRFS_INODE_NODATASUM) &&
+	       !IS_VERITY(inode) && !inode->i_mapping->nrpages && !inode_is_locked(inode) &&
+	       !atomic_read(&inode->i_dio_count);
+}
+
+/* Start reading the beginning of a file into the page cache. Returns whether there is some. */
+static bool read_file(struct btrfs_root *root, const struct btrfs_rust_file_range *range)
 {
 	struct btrfs_inode *btrfs_inode = btrfs_iget(range->ino, root);
 	struct file_ra_state ra = { };
 	struct inode *inode;
+	bool is_read;
 	u64 end;
 
 	if (IS_ERR(btrfs_inode))
-		return;
+		return false;
 	inode = &btrfs_inode->vfs_inode;
 	end = min_t(u64, range->len, i_size_read(inode));
-	if (S_ISREG(inode->i_mode) && end && !(btrfs_inode->flags & BTRFS_INODE_NODATASUM) &&
-	    !IS_VERITY(inode) && !inode->i_mapping->nrpages) {
+	if (end && can_read(btrfs_inode)) {
 		ra.ra_pages = DIV_ROUND_UP_ULL(end, PAGE_SIZE);
-		btrfs_reada_submitted(root->fs_info, btrfs_root_id(root), range->ino, 0,
-				      range->len);
 		page_cache_sync_readahead(inode->i_mapping, &ra, NULL, 0, ra.ra_pages);
 	}
-	iput(inode);
+	is_read = inode->i_mapping->nrpages && ra.ra_pages;
+	if (is_read)
+		btrfs_reada_submitted(root->fs_info, btrfs_root_id(root), range->ino, 0,
+				      range->len);
+	/* The last reference to a deleted inode: do not wait for the transaction that frees it. */
+	if (inode->i_nlink)
+		iput(inode);
+	else
+		btrfs_add_delayed_iput(btrfs_inode);
+	return is_read;
 }
 
 /* Plan and read a batch. The caller holds the lock of @reada. */
@@ -92,12 +109,15 @@ void btrfs_dir_reada_files(struct btrfs_dir_reada *reada, struct btrfs_root *roo
 
 	lockdep_assert_held(&reada->lock);
 
-	if (!READ_ONCE(root->fs_info->reada.data_enable))
+	/* Inodes of a deleted subvolume do not stay in memory. */
+	if (!READ_ONCE(root->fs_info->reada.data_enable) || !btrfs_root_refs(&root->root_item))
 		return;
 	batch = plan_files(reada, root);
 	blk_start_plug(&plug);
-	for (u32 i = 0; i < batch.count && !fatal_signal_pending(current); i++)
-		read_file(root, &batch.ranges[i]);
+	for (u32 i = 0; i < batch.count; i++) {
+		if (fatal_signal_pending(current) || !read_file(root, &batch.ranges[i]))
+			btrfs_rust_dir_reada_skip_file(&reada->plan, batch.ranges[i].ino);
+	}
 	blk_finish_plug(&plug);
 }
 
@@ -114,9 +134,11 @@ static void note_read(struct btrfs_dir_reada *reada, struct inode *inode)
 	folio = filemap_get_folio(inode->i_mapping, 0);
 	use = btrfs_rust_dir_reada_read(&reada->plan, ino, !IS_ERR(folio));
 	btrfs_reada_hold(&reada->fs_info->reada_data, &reada->held_data, use.held);
-	if (use.used)
+	if (use.used && IS_ERR(folio))
+		btrfs_reada_wasted(root->fs_info, btrfs_root_id(root), ino, 0, use.used);
+	else if (use.used)
 		btrfs_reada_used(root->fs_info, btrfs_root_id(root), ino, 0, use.used,
-				 IS_ERR(folio) || !folio_test_uptodate(folio));
+				 !folio_test_uptodate(folio));
 	if (!IS_ERR(folio))
 		folio_put(folio);
 	btrfs_dir_reada_go_on(reada, root);
@@ -135,9 +157,11 @@ void btrfs_dir_reada_read(const struct kiocb *iocb)
 	const struct btrfs_inode *dir;
 	struct dentry *parent;
 
-	if (iocb->ki_pos || iocb->ki_flags & (IOCB_DIRECT | IOCB_NOWAIT) ||
-	    list_empty(&fs_info->dir_readas.list) || !READ_ONCE(fs_info->reada.dir_enable) ||
-	    !READ_ONCE(fs_info->reada.data_enable) || !i_size_read(inode))
+	if (iocb->ki_pos || iocb->ki_flags & (IOCB_DIRECT | IOCB_NOIO | IOCB_NOWAIT | IOCB_WAITQ) ||
+	    file->f_mode & FMODE_RANDOM || !i_size_read(inode))
+		return;
+	if (list_empty(&fs_info->dir_readas.list) || !READ_ONCE(fs_info->reada.dir_enable) ||
+	    !READ_ONCE(fs_info->reada.data_enable))
 		return;
 	parent = dget_parent(file->f_path.dentry);
 	dir = BTRFS_I(d_inode(parent));

@@ -52,8 +52,8 @@ pub(crate) struct Directory {
     pub(crate) last_index: u64,
     /// The expectation from directories listed before.
     pub(crate) habit: Habit,
-    /// The window for file data that is expected from them, in bytes; 0 if it is not read.
-    pub(crate) data_window: u64,
+    /// Whether the process has read the files of one of them.
+    pub(crate) reads_files: bool,
 }
 
 /// The type of an entry.

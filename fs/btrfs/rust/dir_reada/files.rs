@@ -9,8 +9,6 @@
 //! at leaves in memory: `dir_reada.rs` reads them ahead for the lookups. When the reads reach the
 //! files of the last batch, the next batch is planned. So at most two batches are ahead.
 
-use core::cmp::max;
-
 use kernel::{
     prelude::*,
     sizes::{
@@ -90,6 +88,14 @@ impl Batch {
         Some(len)
     }
 
+    /// Forgets the files that were not read. Returns their size in bytes.
+    fn clear(&mut self) -> u64 {
+        let bytes = self.bytes();
+        self.unread.clear();
+        self.count = 0;
+        bytes
+    }
+
     fn bytes(&self) -> u64 {
         self.unread.iter().map(|file| file.len).sum()
     }
@@ -117,20 +123,16 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// No files. Reads are expected if there is an `expected` window, in bytes.
-    pub(super) fn new(disk: Disk, expected: u64) -> Self {
+    /// No files. Reads are expected in the order of the listing if `are_expected`.
+    pub(super) fn new(disk: Disk, are_expected: bool) -> Self {
         let most = disk.max_batch().min(MAX_BATCH);
-        let mut window = Window::new(FIRST_WINDOW, most);
-        while window.size() < expected.min(most) {
-            window.grow();
-        }
         Self {
-            sequence: Sequence::new(expected > 0),
+            sequence: Sequence::new(are_expected),
             is_stopped: most == 0,
-            is_due: expected > 0,
+            is_due: are_expected,
             in_memory: 0,
             mark: 0,
-            window,
+            window: Window::new(FIRST_WINDOW, most),
             last: Batch::new(),
             passed: Batch::new(),
             wasted: 0,
@@ -146,10 +148,10 @@ impl Files {
     /// Notes a read of the beginning of `ino`, whose page cache `has_data` or not. Returns the
     /// bytes that were read ahead for it.
     fn read(&mut self, ino: u64, has_data: bool) -> u64 {
-        if self.is_stopped || self.sequence.is_missing() {
-            return 0;
-        }
         let used = self.last.take(ino).or_else(|| self.passed.take(ino));
+        if self.is_stopped || self.sequence.is_missing() {
+            return used.unwrap_or(0);
+        }
         match used {
             Some(_) if has_data => self.in_memory = 0,
             // Memory is short.
@@ -183,8 +185,10 @@ impl Files {
         self.is_stopped || !self.sequence.is_known() || self.sequence.is_at_end()
     }
 
-    /// Allocates memory for a batch. Returns whether there is some.
+    /// Sorts files, and allocates memory for a batch, which a plan must not do under
+    /// `commit_root_sem`. Returns whether there is some.
     fn reserve(&mut self) -> bool {
+        self.sequence.sort();
         self.ranges.clear();
         let unread = MAX_FILES.saturating_sub(self.last.unread.len());
         self.ranges.reserve(MAX_FILES, GFP_KERNEL).is_ok()
@@ -198,14 +202,17 @@ impl Files {
             return;
         }
         match Usage::of_count(self.passed.unread.len(), self.passed.count) {
+            // Files without data on disk tell nothing.
+            Usage::Most if self.window.size() > 0 && self.last.count == 0 => (),
             Usage::Most => self.window.grow(),
             Usage::Part => self.window.shrink(),
-            Usage::Little => self.is_stopped = true,
+            Usage::Little => {
+                self.is_stopped = true;
+                self.wasted += self.last.clear();
+            }
         }
-        self.wasted += self.passed.bytes();
+        self.wasted += self.passed.clear();
         core::mem::swap(&mut self.last, &mut self.passed);
-        self.last.unread.clear();
-        self.last.count = 0;
         self.mark = self.sequence.next();
     }
 
@@ -269,7 +276,9 @@ fn head<T: Subvolume>(tree: &T, ino: u64) -> Option<FileRange> {
     };
     let mut cursor = Cursor::new(tree, first, true, end)?;
     while let Some((node, slot)) = cursor.descend_to_leaves() {
-        let leaf = tree.leaf(node, slot)?;
+        let Some(leaf) = tree.leaf(node, slot) else {
+            return (range.len > 0).then_some(range);
+        };
         for item in lower_bound(&leaf, first)..leaf.nritems() {
             let key = leaf.key(item);
             let can_be_read = || leaf.is_file(item) && leaf.is_checked(item);
@@ -316,7 +325,6 @@ impl DirReada {
     /// `others` limits the size. Returns the size of the data read ahead in vain, in bytes.
     pub(crate) fn plan_files<T: Subvolume>(&mut self, tree: &T, others: Others) -> u64 {
         let files = &mut self.files;
-        files.sequence.sort();
         files.begin();
         if !files.is_stopped {
             let held = others.held.saturating_add(files.passed.bytes());
@@ -324,6 +332,15 @@ impl DirReada {
             files.plan(tree, room);
         }
         core::mem::take(&mut files.wasted)
+    }
+
+    /// Notes that the data of the file `ino`, which was planned, was not read ahead: it is in
+    /// memory, or cannot be read yet.
+    pub(crate) fn skip_file(&mut self, ino: u64) {
+        let last = &mut self.files.last;
+        if last.take(ino).is_some() {
+            last.count -= 1;
+        }
     }
 
     /// The file data to read, in this order.
@@ -336,15 +353,10 @@ impl DirReada {
         self.files.held()
     }
 
-    /// The window for file data in bytes, if the task reads the files; otherwise 0.
-    pub(crate) fn data_window(&self) -> u64 {
+    /// Whether the task reads the files.
+    pub(crate) fn reads_files(&self) -> bool {
         let files = &self.files;
-        let is_read = files.sequence.is_known() && files.sequence.reads() > 0;
-        if is_read && !files.is_stopped {
-            max(files.window.size(), FIRST_WINDOW)
-        } else {
-            0
-        }
+        files.sequence.is_known() && files.sequence.reads() > 0 && !files.is_stopped
     }
 }
 

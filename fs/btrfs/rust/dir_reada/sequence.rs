@@ -100,16 +100,14 @@ impl Sequence {
     /// read, up to the position `passed`, and returns their number.
     pub(super) fn add(&mut self, ino: u64, passed: usize) -> usize {
         let passed = min(self.reached, passed);
-        let is_full = self.inodes.len() >= MAX_NOTED;
-        let forgotten = if is_full && passed > MAX_NOTED / 8 {
-            passed
-        } else {
-            0
-        };
-        self.inodes.copy_within(forgotten.., 0);
-        self.inodes.truncate(self.inodes.len() - forgotten);
-        self.reached -= forgotten;
-        self.next -= forgotten;
+        let mut forgotten = 0;
+        if self.inodes.len() >= MAX_NOTED && passed > MAX_NOTED / 8 {
+            forgotten = passed;
+            self.inodes.copy_within(forgotten.., 0);
+            self.inodes.truncate(self.inodes.len() - forgotten);
+            self.reached -= forgotten;
+            self.next -= forgotten;
+        }
         if self.inodes.len() < MAX_NOTED {
             // Without memory, it is left out.
             let _ = self.inodes.push(ino, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
@@ -121,6 +119,7 @@ impl Sequence {
     /// Waits for [`MIN_READS`] reads again.
     pub(super) fn restart(&mut self) {
         self.is_known = false;
+        self.is_sorted = false;
         self.reads = 0;
         self.strays = 0;
     }

@@ -26,7 +26,7 @@ mod suite {
             size: entries * 20,
             last_index: entries + 1,
             habit: Habit::Unknown,
-            data_window: 0,
+            reads_files: false,
         }
     }
 

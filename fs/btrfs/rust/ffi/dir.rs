@@ -13,7 +13,6 @@ use super::{
     Storage, //
 };
 use crate::{
-    data_reada::FileRange,
     dir_reada::{
         Cache,
         DirReada,
@@ -61,7 +60,7 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_init(
         size: directory.size,
         last_index: directory.last_index,
         habit: habit_of(&directory),
-        data_window: directory.data_window,
+        reads_files: directory.reads_files,
     };
     // SAFETY: `reada` is memory of the caller that holds no state yet.
     unsafe { Storage::write(reada, DirReada::new(disk.into(), &directory)) };
@@ -120,7 +119,7 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_habit(
         }
         Habit::Refused => directory.is_refused = true,
     }
-    directory.data_window = directory.data_window.max(reada.data_window());
+    directory.reads_files |= reada.reads_files();
 }
 
 /// Moves the listing to the entry with `index`. Returns whether to plan its next batch.
@@ -330,66 +329,5 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_plan_children(
         plan_with(reada, root, |reada, tree, cache| {
             reada.plan_children(tree, others, cache)
         })
-    }
-}
-
-/// Notes that the task reads the beginning of the file `ino`, whose page cache `has_data` or not.
-/// Returns the bytes that were read ahead for it, and those that are still unused.
-///
-/// # Safety
-///
-/// As for [`btrfs_rust_dir_reada_list`].
-#[no_mangle]
-pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_read(
-    reada: *mut bindings::btrfs_rust_dir_reada,
-    ino: u64,
-    has_data: bool,
-) -> bindings::btrfs_rust_file_use {
-    // SAFETY: `reada` was initialized, and C holds its lock.
-    let reada: &mut DirReada = unsafe { Storage::get_mut(reada) };
-    let used = reada.read(ino, has_data);
-    bindings::btrfs_rust_file_use {
-        used,
-        held: reada.held_data(),
-    }
-}
-
-/// Whether to plan file data.
-///
-/// # Safety
-///
-/// As for [`btrfs_rust_dir_reada_list`].
-#[no_mangle]
-pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_are_files_due(
-    reada: *mut bindings::btrfs_rust_dir_reada,
-) -> bool {
-    // SAFETY: `reada` was initialized, and C holds its lock.
-    unsafe { Storage::get_mut(reada) }.are_files_due()
-}
-
-/// Plans file data. Reads nodes and waits for them.
-///
-/// # Safety
-///
-/// As for [`btrfs_rust_dir_reada_plan_list`].
-#[no_mangle]
-pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_plan_files(
-    reada: *mut bindings::btrfs_rust_dir_reada,
-    root: *mut bindings::btrfs_root,
-    others: bindings::btrfs_rust_others,
-) -> bindings::btrfs_rust_dir_files {
-    // SAFETY: `reada` was initialized, and C holds its lock.
-    let reada: &mut DirReada = unsafe { Storage::get_mut(reada) };
-    // SAFETY: C holds `commit_root_sem` during this call.
-    let lock = unsafe { CommitRootSem::held() };
-    // SAFETY: The root exists during this call, and belongs to the filesystem of the semaphore.
-    let tree = unsafe { CommitRoot::new(&lock, root) };
-    let wasted = reada.plan_files(&tree, others.into());
-    let ranges = reada.ranges();
-    bindings::btrfs_rust_dir_files {
-        ranges: FileRange::as_c(ranges.as_ptr()),
-        count: ranges.len() as u32,
-        held: reada.held_data(),
-        wasted,
     }
 }
