@@ -136,7 +136,7 @@ struct btrfs_rust_file_range {
  * A directory; @size is that of its inode, @last_index the index of its last entry. Directories
  * listed before it set the others: the window to begin with, in leaves, or 0; whether lookups are
  * in the order of inode numbers; whether one was read ahead and none of its entries looked up; and
- * whether the files of one were read.
+ * whether the files of one were read, or were read ahead and not read.
  */
 struct btrfs_rust_directory {
 	u64 ino;
@@ -146,11 +146,13 @@ struct btrfs_rust_directory {
 	bool by_inode;
 	bool is_refused;
 	bool reads_files;
+	bool refuses_files;
 };
 
 /*
  * File data to read ahead, in this order; the array is valid until the next plan. @held is the size
- * of all that was read ahead and is unused, @wasted of that passed since the last plan, in bytes.
+ * of all that was read ahead and is unused, in bytes, and @wasted that of what has newly become
+ * known to be read in vain.
  */
 struct btrfs_rust_dir_files {
 	const struct btrfs_rust_file_range *ranges;
@@ -159,10 +161,14 @@ struct btrfs_rust_dir_files {
 	u64 wasted;
 };
 
-/* A read of a file: the bytes read ahead for it, and those still unused in its directory. */
+/*
+ * A read of a file: the bytes that were read ahead for it; the others, as in struct
+ * btrfs_rust_dir_files.
+ */
 struct btrfs_rust_file_use {
 	u64 used;
 	u64 held;
+	u64 wasted;
 };
 
 /* An entry of a directory, see dir_reada/children.rs. */
@@ -182,7 +188,7 @@ void btrfs_rust_dir_reada_init(struct btrfs_rust_dir_reada *reada,
 			       const struct btrfs_rust_directory *directory);
 void btrfs_rust_dir_reada_destroy(struct btrfs_rust_dir_reada *reada);
 void btrfs_rust_dir_reada_habit(const struct btrfs_rust_dir_reada *reada,
-				const struct btrfs_root *root,
+				const struct btrfs_root *root, bool is_same_task,
 				struct btrfs_rust_directory *directory);
 bool btrfs_rust_dir_reada_list(struct btrfs_rust_dir_reada *reada, u64 index);
 struct btrfs_rust_leaves btrfs_rust_dir_reada_plan_list(struct btrfs_rust_dir_reada *reada,
@@ -204,9 +210,9 @@ struct btrfs_rust_leaves btrfs_rust_dir_reada_plan(struct btrfs_rust_dir_reada *
 						   struct btrfs_root *root,
 						   struct btrfs_rust_others others);
 struct btrfs_rust_file_use btrfs_rust_dir_reada_read(struct btrfs_rust_dir_reada *reada, u64 ino,
-						     bool has_data);
+						     bool has_data, u32 missed);
 bool btrfs_rust_dir_reada_are_files_due(struct btrfs_rust_dir_reada *reada);
-void btrfs_rust_dir_reada_skip_file(struct btrfs_rust_dir_reada *reada, u64 ino);
+u64 btrfs_rust_dir_reada_skip_file(struct btrfs_rust_dir_reada *reada, u64 ino);
 struct btrfs_rust_dir_files btrfs_rust_dir_reada_plan_files(struct btrfs_rust_dir_reada *reada,
 							    struct btrfs_root *root,
 							    struct btrfs_rust_others others);

@@ -7,7 +7,8 @@
  *
  * The state of a directory does not depend on open files: many programs close a directory before
  * they look up its entries. A filesystem keeps the states of the directories listed last, until
- * they are not used for a while.
+ * they are not used for a while. A state is not found any more if the inode of the directory was
+ * freed meanwhile.
  *
  * The readahead reads the commit root, as fiemap's does. Items that have changed since the last
  * commit are in memory.
@@ -111,18 +112,23 @@ static struct btrfs_dir_reada *find_reada(struct btrfs_dir_readas *dirs,
 }
 
 /* Get a reference to the readahead of @dir. Returns NULL if there is none. */
-struct btrfs_dir_reada *btrfs_dir_reada_get(const struct btrfs_inode *dir)
+struct btrfs_dir_reada *btrfs_dir_reada_get(struct btrfs_inode *dir)
 {
 	struct btrfs_dir_readas *dirs = &dir->root->fs_info->dir_readas;
 	struct btrfs_dir_reada *reada;
 
+	if (!test_bit(BTRFS_INODE_DIR_READA, &dir->runtime_flags))
+		return NULL;
 	spin_lock(&dirs->lock);
 	reada = find_reada(dirs, dir);
 	if (reada) {
 		list_move(&reada->list, &dirs->list);
 		reada->last_use = jiffies;
 		reada->tgid = current->tgid;
+		reada->pid = current->pid;
 		refcount_inc(&reada->refs);
+	} else {
+		clear_bit(BTRFS_INODE_DIR_READA, &dir->runtime_flags);
 	}
 	spin_unlock(&dirs->lock);
 	return reada;
@@ -145,13 +151,14 @@ static struct btrfs_dir_reada *oldest_reada(struct btrfs_dir_readas *dirs)
 }
 
 /* Add @reada in place of the one that @dir has, or of the one to drop. */
-static void add_reada(struct btrfs_dir_reada *reada, const struct btrfs_inode *dir)
+static void add_reada(struct btrfs_dir_reada *reada, struct btrfs_inode *dir)
 {
 	struct btrfs_dir_readas *dirs = &dir->root->fs_info->dir_readas;
 	struct btrfs_dir_reada *old;
 
 	reada->last_use = jiffies;
 	reada->tgid = current->tgid;
+	reada->pid = current->pid;
 	refcount_inc(&reada->refs);
 	spin_lock(&dirs->lock);
 	old = find_reada(dirs, dir);
@@ -162,6 +169,7 @@ static void add_reada(struct btrfs_dir_reada *reada, const struct btrfs_inode *d
 	else if (!dirs->count++)
 		queue_delayed_work(system_dfl_wq, &dirs->expire, EXPIRE_TIME);
 	list_add(&reada->list, &dirs->list);
+	set_bit(BTRFS_INODE_DIR_READA, &dir->runtime_flags);
 	spin_unlock(&dirs->lock);
 	if (old)
 		btrfs_dir_reada_put(old);
@@ -175,6 +183,7 @@ static void ask_others(const struct btrfs_inode *dir, struct btrfs_rust_director
 {
 	struct btrfs_dir_readas *dirs = &dir->root->fs_info->dir_readas;
 	struct btrfs_dir_reada *others[ASKED_DIRS];
+	bool is_same_task[ASKED_DIRS];
 	struct btrfs_dir_reada *reada;
 	int count = 0;
 
@@ -183,6 +192,7 @@ static void ask_others(const struct btrfs_inode *dir, struct btrfs_rust_director
 		if (reada->root_id != btrfs_root_id(dir->root) || reada->tgid != current->tgid)
 			continue;
 		refcount_inc(&reada->refs);
+		is_same_task[count] = reada->pid == current->pid;
 		others[count++] = reada;
 		if (count == ASKED_DIRS)
 			break;
@@ -190,7 +200,8 @@ static void ask_others(const struct btrfs_inode *dir, struct btrfs_rust_director
 	spin_unlock(&dirs->lock);
 	for (int i = 0; i < count; i++) {
 		if (mutex_trylock(&others[i]->lock)) {
-			btrfs_rust_dir_reada_habit(&others[i]->plan, dir->root, directory);
+			btrfs_rust_dir_reada_habit(&others[i]->plan, dir->root, is_same_task[i],
+						   directory);
 			mutex_unlock(&others[i]->lock);
 		}
 		btrfs_dir_reada_put(others[i]);
@@ -236,15 +247,6 @@ struct btrfs_dir_reada *btrfs_dir_reada_begin(struct btrfs_inode *dir, u64 pos, 
 	return reada;
 }
 
-/* The other readers of the filesystem. */
-static struct btrfs_rust_others others(const struct btrfs_dir_reada *reada)
-{
-	return (struct btrfs_rust_others){
-		.held = atomic64_read(&reada->fs_info->reada_tree.bytes) - reada->held,
-		.count = atomic_read(&reada->fs_info->reada_tree.readers),
-	};
-}
-
 static void hold(struct btrfs_dir_reada *reada)
 {
 	const u64 held = btrfs_rust_dir_reada_held(&reada->plan);
@@ -252,6 +254,15 @@ static void hold(struct btrfs_dir_reada *reada)
 	if (held != reada->held)
 		btrfs_reada_hold(&reada->fs_info->reada_tree, &reada->held, held);
 	WRITE_ONCE(reada->is_done, btrfs_rust_dir_reada_is_done(&reada->plan));
+}
+
+/* The readers of the filesystem besides a directory with @held bytes, which is not counted. */
+struct btrfs_rust_others btrfs_dir_reada_others(const struct btrfs_reada_total *total, u64 held)
+{
+	struct btrfs_rust_others others = btrfs_reada_others(total, held);
+
+	others.count++;
+	return others;
 }
 
 /* A function that plans a batch. */
@@ -267,7 +278,8 @@ static void read_batch(struct btrfs_dir_reada *reada, struct btrfs_root *root, p
 	lockdep_assert_held(&reada->lock);
 
 	down_read(&root->fs_info->commit_root_sem);
-	batch = plan(&reada->plan, root, others(reada));
+	batch = plan(&reada->plan, root,
+		     btrfs_dir_reada_others(&root->fs_info->reada_tree, reada->held));
 	btrfs_reada_count_batch(root, &batch);
 	btrfs_reada_submit(root, &batch);
 	up_read(&root->fs_info->commit_root_sem);

@@ -13,6 +13,7 @@ struct btrfs_dir_reada;
 struct btrfs_fs_info;
 struct btrfs_inode;
 struct btrfs_path;
+struct btrfs_reada_total;
 struct btrfs_root;
 struct file;
 struct kiocb;
@@ -21,14 +22,17 @@ struct kiocb;
 
 /* The readahead of a directory that was listed. */
 struct btrfs_dir_reada {
-	/* Entry in fs_info->dir_readas; protected by its lock, as are last_use and tgid. */
+	/* Entry in fs_info->dir_readas; protected by its lock, as are last_use, tgid and pid. */
 	struct list_head list;
 	unsigned long last_use;
 	refcount_t refs;
 	u64 root_id;
 	u64 ino;
-	/* The process that has used it last. */
+	/* The process and the task that have used it last. */
 	pid_t tgid;
+	pid_t pid;
+	/* Reads of files that could not be noted, as another task had the lock. */
+	atomic_t missed;
 	/* Protects the members below. */
 	struct mutex lock;
 	struct btrfs_rust_dir_reada plan;
@@ -54,8 +58,9 @@ void btrfs_dir_reada_end(struct btrfs_dir_reada *reada, struct file *file,
 			 struct btrfs_path *path);
 void btrfs_dir_reada_look_up(struct btrfs_inode *dir, u64 ino);
 
-struct btrfs_dir_reada *btrfs_dir_reada_get(const struct btrfs_inode *dir);
+struct btrfs_dir_reada *btrfs_dir_reada_get(struct btrfs_inode *dir);
 void btrfs_dir_reada_put(struct btrfs_dir_reada *reada);
+struct btrfs_rust_others btrfs_dir_reada_others(const struct btrfs_reada_total *total, u64 held);
 void btrfs_dir_reada_go_on(struct btrfs_dir_reada *reada, struct btrfs_root *root);
 
 /* file_reada.c */

@@ -50,6 +50,7 @@ mod children;
 mod directory;
 mod entries;
 mod files;
+mod head;
 mod names;
 mod sequence;
 
@@ -72,7 +73,8 @@ use directory::{
 pub(crate) use directory::{
     Directory,
     Habit,
-    Kind, //
+    Kind,
+    Reading, //
 };
 use entries::Entries;
 use files::Files;
@@ -160,7 +162,7 @@ impl DirReada {
             entries: Entries::new(),
             names: Names::new(names, listing, mark),
             children: Children::new(Self::window(disk, window)),
-            files: Files::new(disk, directory.reads_files),
+            files: Files::new(disk, directory.reading),
             is_started: is_expected,
             by_inode,
             first: 0,

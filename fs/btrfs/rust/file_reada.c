@@ -27,17 +27,15 @@ static struct btrfs_rust_dir_files plan_files(struct btrfs_dir_reada *reada,
 {
 	struct btrfs_fs_info *fs_info = root->fs_info;
 	const struct btrfs_rust_disk disk = btrfs_reada_disk(fs_info);
-	const struct btrfs_rust_others others = {
-		.held = atomic64_read(&fs_info->reada_data.bytes) - reada->held_data,
-		.count = atomic_read(&fs_info->reada_data.readers),
-	};
 	u32 budget = btrfs_rust_window(&disk) >> fs_info->nodesize_bits;
 	struct btrfs_rust_last_leaf last = { };
 	struct btrfs_rust_dir_files batch;
+	struct btrfs_rust_others others;
 	struct blk_plug plug;
 	u64 bytes = 0;
 
 	down_read(&fs_info->commit_root_sem);
+	others = btrfs_dir_reada_others(&fs_info->reada_data, reada->held_data);
 	batch = btrfs_rust_dir_reada_plan_files(&reada->plan, root, others);
 	blk_start_plug(&plug);
 	for (u32 i = 0; i < batch.count; i++) {
@@ -58,6 +56,19 @@ static struct btrfs_rust_dir_files plan_files(struct btrfs_dir_reada *reada,
 	return batch;
 }
 
+/* Whether the inode @ino is being freed just now. btrfs_iget() would wait for that. */
+static bool is_freed(struct btrfs_root *root, u64 ino)
+{
+	struct btrfs_inode *inode;
+	bool ret;
+
+	xa_lock(&root->inodes);
+	inode = xa_load(&root->inodes, ino);
+	ret = inode && inode_state_read_once(&inode->vfs_inode) & (I_FREEING | I_WILL_FREE);
+	xa_unlock(&root->inodes);
+	return ret;
+}
+
 /*
  * Whether data of an inode can be read ahead without waiting for another task. Relocation does not
  * wait for reads, so data without checksums might be wrong. Data with fs-verity cannot be verified
@@ -67,20 +78,24 @@ static bool can_read(struct btrfs_inode *btrfs_inode)
 {
 	struct inode *inode = &btrfs_inode->vfs_inode;
 
-	return S_ISREG(inode->i_mode) && !(btrfs_inode->flags & BTRFS_INODE_NODATASUM) &&
-	       !IS_VERITY(inode) && !inode->i_mapping->nrpages && !inode_is_locked(inode) &&
+	return S_ISREG(inode->i_mode) && inode->i_nlink &&
+	       !(btrfs_inode->flags & BTRFS_INODE_NODATASUM) && !IS_VERITY(inode) &&
+	       !inode->i_mapping->nrpages && !inode_is_locked(inode) &&
 	       !atomic_read(&inode->i_dio_count);
 }
 
 /* Start reading the beginning of a file into the page cache. Returns whether there is some. */
 static bool read_file(struct btrfs_root *root, const struct btrfs_rust_file_range *range)
 {
-	struct btrfs_inode *btrfs_inode = btrfs_iget(range->ino, root);
 	struct file_ra_state ra = { };
+	struct btrfs_inode *btrfs_inode;
 	struct inode *inode;
 	bool is_read;
 	u64 end;
 
+	if (is_freed(root, range->ino))
+		return false;
+	btrfs_inode = btrfs_iget(range->ino, root);
 	if (IS_ERR(btrfs_inode))
 		return false;
 	inode = &btrfs_inode->vfs_inode;
@@ -106,6 +121,7 @@ void btrfs_dir_reada_files(struct btrfs_dir_reada *reada, struct btrfs_root *roo
 {
 	struct btrfs_rust_dir_files batch;
 	struct blk_plug plug;
+	u64 held;
 
 	lockdep_assert_held(&reada->lock);
 
@@ -113,35 +129,61 @@ void btrfs_dir_reada_files(struct btrfs_dir_reada *reada, struct btrfs_root *roo
 	if (!READ_ONCE(root->fs_info->reada.data_enable) || !btrfs_root_refs(&root->root_item))
 		return;
 	batch = plan_files(reada, root);
+	held = batch.held;
 	blk_start_plug(&plug);
 	for (u32 i = 0; i < batch.count; i++) {
 		if (fatal_signal_pending(current) || !read_file(root, &batch.ranges[i]))
-			btrfs_rust_dir_reada_skip_file(&reada->plan, batch.ranges[i].ino);
+			held = btrfs_rust_dir_reada_skip_file(&reada->plan,
+							      batch.ranges[i].ino);
 	}
 	blk_finish_plug(&plug);
+	btrfs_reada_hold(&root->fs_info->reada_data, &reada->held_data, held);
 }
 
-/* Note a read of @inode, in the directory of @reada, and read ahead. */
-static void note_read(struct btrfs_dir_reada *reada, struct inode *inode)
+/* Note a read of @inode, in the directory of @reada. @folio is its first one, or an error. */
+static void note_read(struct btrfs_dir_reada *reada, struct inode *inode,
+		      const struct folio *folio)
 {
 	struct btrfs_root *root = BTRFS_I(inode)->root;
 	const u64 ino = btrfs_ino(BTRFS_I(inode));
 	struct btrfs_rust_file_use use;
-	struct folio *folio;
 
 	lockdep_assert_held(&reada->lock);
 
-	folio = filemap_get_folio(inode->i_mapping, 0);
-	use = btrfs_rust_dir_reada_read(&reada->plan, ino, !IS_ERR(folio));
+	use = btrfs_rust_dir_reada_read(&reada->plan, ino, !IS_ERR(folio),
+					atomic_xchg(&reada->missed, 0));
 	btrfs_reada_hold(&reada->fs_info->reada_data, &reada->held_data, use.held);
 	if (use.used && IS_ERR(folio))
-		btrfs_reada_wasted(root->fs_info, btrfs_root_id(root), ino, 0, use.used);
+		use.wasted += use.used;
 	else if (use.used)
 		btrfs_reada_used(root->fs_info, btrfs_root_id(root), ino, 0, use.used,
 				 !folio_test_uptodate(folio));
-	if (!IS_ERR(folio))
+	if (use.wasted)
+		btrfs_reada_wasted(root->fs_info, btrfs_root_id(root), ino, 0, use.wasted);
+}
+
+/*
+ * Note a read of the beginning of a file, and read ahead. A read that must not wait is only noted:
+ * if the data is not in memory, the same read comes again. In an IOCB_WAITQ read, this may wait for
+ * metadata, as the readahead of the page cache does.
+ */
+static void read_beginning(struct btrfs_dir_reada *reada, struct inode *inode, bool may_wait)
+{
+	struct folio *folio = filemap_get_folio(inode->i_mapping, 0);
+	const bool has_data = !IS_ERR(folio);
+
+	if (!has_data && !may_wait)
+		return;
+	if (mutex_trylock(&reada->lock)) {
+		note_read(reada, inode, folio);
+		if (may_wait)
+			btrfs_dir_reada_go_on(reada, BTRFS_I(inode)->root);
+		mutex_unlock(&reada->lock);
+	} else if (may_wait) {
+		atomic_inc(&reada->missed);
+	}
+	if (has_data)
 		folio_put(folio);
-	btrfs_dir_reada_go_on(reada, root);
 }
 
 /*
@@ -154,10 +196,10 @@ void btrfs_dir_reada_read(const struct kiocb *iocb)
 	struct inode *inode = file_inode(file);
 	const struct btrfs_fs_info *fs_info = inode_to_fs_info(inode);
 	struct btrfs_dir_reada *reada = NULL;
-	const struct btrfs_inode *dir;
+	struct btrfs_inode *dir;
 	struct dentry *parent;
 
-	if (iocb->ki_pos || iocb->ki_flags & (IOCB_DIRECT | IOCB_NOIO | IOCB_NOWAIT | IOCB_WAITQ) ||
+	if (iocb->ki_pos || iocb->ki_flags & (IOCB_DIRECT | IOCB_NOIO) ||
 	    file->f_mode & FMODE_RANDOM || !i_size_read(inode))
 		return;
 	if (list_empty(&fs_info->dir_readas.list) || !READ_ONCE(fs_info->reada.dir_enable) ||
@@ -170,9 +212,6 @@ void btrfs_dir_reada_read(const struct kiocb *iocb)
 	dput(parent);
 	if (!reada)
 		return;
-	if (mutex_trylock(&reada->lock)) {
-		note_read(reada, inode);
-		mutex_unlock(&reada->lock);
-	}
+	read_beginning(reada, inode, !(iocb->ki_flags & IOCB_NOWAIT));
 	btrfs_dir_reada_put(reada);
 }

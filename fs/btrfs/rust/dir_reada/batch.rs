@@ -41,12 +41,11 @@ pub(super) enum Usage {
 impl Usage {
     /// The usage of `leaves`.
     pub(super) fn of(leaves: &[u64], cache: &impl Cache) -> Self {
-        let unused = leaves.iter().filter(|leaf| cache.has_unused(**leaf));
-        Self::of_count(unused.count(), leaves.len())
+        Self::of_count(count_unused(leaves, cache), leaves.len())
     }
 
     /// The usage of a batch of `count`, of which some are `unused`.
-    pub(super) fn of_count(unused: usize, count: usize) -> Self {
+    fn of_count(unused: usize, count: usize) -> Self {
         if unused > FEW_UNUSED && unused * 2 > count {
             Self::Little
         } else if unused * 8 > count {
@@ -57,12 +56,44 @@ impl Usage {
     }
 }
 
+fn count_unused(leaves: &[u64], cache: &impl Cache) -> usize {
+    let unused = leaves.iter().filter(|leaf| cache.has_unused(**leaf));
+    unused.count()
+}
+
+/// Leaves or files that are judged together, if batches are smaller.
+const ENOUGH: usize = 4 * FEW_UNUSED;
+
+/// The leaves or files of batches that the task has passed, and the unused ones of them.
+#[derive(Default)]
+pub(super) struct Tally {
+    unused: usize,
+    count: usize,
+}
+
+impl Tally {
+    /// Adds a batch. Returns its usage, or that of several small batches if that is little.
+    pub(super) fn add(&mut self, unused: usize, count: usize) -> Usage {
+        self.unused += unused;
+        self.count += count;
+        if self.count >= ENOUGH {
+            let tally = core::mem::take(self);
+            if Usage::of_count(tally.unused, tally.count) == Usage::Little {
+                return Usage::Little;
+            }
+        }
+        Usage::of_count(unused, count)
+    }
+}
+
 /// The logical addresses of leaves that were planned.
 pub(super) struct Batches {
     /// The last batch.
     pub(super) last: KVVec<u64>,
     /// The batch before it, which the task has passed when the next one is planned.
     passed: KVVec<u64>,
+    /// The leaves of small batches before these.
+    tally: Tally,
     /// Whether a task that looks up a directory lists it, too.
     lists: bool,
 }
@@ -73,6 +104,7 @@ impl Batches {
         Self {
             last: KVVec::new(),
             passed: KVVec::new(),
+            tally: Tally::default(),
             lists,
         }
     }
@@ -86,7 +118,8 @@ impl Batches {
 
     /// Begins a batch. Returns the usage of the batch that the task has passed.
     pub(super) fn begin(&mut self, cache: &impl Cache) -> Usage {
-        let usage = Usage::of(&self.passed, cache);
+        let unused = count_unused(&self.passed, cache);
+        let usage = self.tally.add(unused, self.passed.len());
         core::mem::swap(&mut self.last, &mut self.passed);
         self.last.clear();
         usage

@@ -114,6 +114,11 @@ impl Children {
         }
     }
 
+    /// Whether no subdirectory was listed.
+    pub(super) fn are_none(&self) -> bool {
+        self.inodes.is_empty()
+    }
+
     /// Adds the subdirectory with the inode number `ino`.
     pub(super) fn add(&mut self, ino: u64) {
         if self.inodes.len() < MAX_CHILDREN {

@@ -52,8 +52,8 @@ pub(crate) struct Directory {
     pub(crate) last_index: u64,
     /// The expectation from directories listed before.
     pub(crate) habit: Habit,
-    /// Whether the process has read the files of one of them.
-    pub(crate) reads_files: bool,
+    /// The expectation whether files are read.
+    pub(crate) reading: Reading,
 }
 
 /// The type of an entry.
@@ -65,6 +65,29 @@ pub(crate) enum Kind {
     File,
     /// Another one, such as a symbolic link.
     Other,
+}
+
+/// Whether a process reads the files of directories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// Nothing is known.
+    Unknown,
+    /// It reads those of a directory, in the expected order.
+    Read,
+    /// It has left a directory without reading most of the files that were read ahead, or has read
+    /// none since.
+    Refused,
+}
+
+impl Reading {
+    /// What two directories tell.
+    pub(crate) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Refused, _) | (_, Self::Refused) => Self::Refused,
+            (Self::Unknown, reading) | (reading, Self::Unknown) => reading,
+            _ => Self::Read,
+        }
+    }
 }
 
 /// How a process looks up entries of directories.

@@ -11,31 +11,23 @@
 
 use kernel::{
     prelude::*,
-    sizes::{
-        SZ_128K,
-        SZ_4M, //
-    },
+    sizes::SZ_4M, //
 };
 
 use super::{
-    batch::Usage,
-    directory::{
-        first_key,
-        EXTENT_DATA,
-        INODE_ITEM, //
+    batch::{
+        Tally,
+        Usage, //
     },
+    directory::Reading,
+    head::head,
     sequence::Sequence,
     DirReada, //
 };
 use crate::{
     data_reada::{
         FileRange,
-        Items,
         Subvolume, //
-    },
-    tree::{
-        Cursor,
-        Key, //
     },
     window::{
         Disk,
@@ -52,10 +44,12 @@ const MAX_IN_MEMORY: usize = 16;
 const MAX_FILES: usize = 1 << 8;
 pub(super) const MAX_SCANNED: usize = 1 << 9;
 
-/// Maximum size of a batch, and of the beginning of a file, in bytes. The readahead of the page
-/// cache reads the rest of the file.
+/// Maximum size of a batch, in bytes.
 const MAX_BATCH: u64 = SZ_4M as u64;
-const MAX_HEAD: u64 = SZ_128K as u64;
+
+/// Batches of the maximum size that may be given up at once. At most two, and the rest of two
+/// files, are ahead.
+const CREDIT_BATCHES: u64 = 3;
 
 /// A file of which `len` bytes were read ahead.
 #[derive(Clone, Copy)]
@@ -88,7 +82,7 @@ impl Batch {
         Some(len)
     }
 
-    /// Forgets the files that were not read. Returns their size in bytes.
+    /// Forgets the files. Returns the size of those that were not read, in bytes.
     fn clear(&mut self) -> u64 {
         let bytes = self.bytes();
         self.unread.clear();
@@ -104,11 +98,16 @@ impl Batch {
 /// The readahead of the files of a directory.
 pub(super) struct Files {
     sequence: Sequence,
-    /// Set if most of a batch was not read.
+    /// What was known when the listing began.
+    reading: Reading,
+    /// Set if there is no readahead: most of a batch was not read, or too much was given up.
     is_stopped: bool,
+    /// Set if any file was read; the size of those that were read ahead before, in bytes.
+    are_read: bool,
+    used: u64,
     /// Set if the reads have reached the last batch, or if that is not complete.
     is_due: bool,
-    /// The number of reads in a row whose data was in memory.
+    /// The number of reads in a row whose data was in memory, but not read ahead.
     in_memory: usize,
     /// Position of the last batch.
     mark: usize,
@@ -116,25 +115,38 @@ pub(super) struct Files {
     window: Window,
     last: Batch,
     passed: Batch,
-    /// Bytes that were read ahead and passed, since the last plan.
+    /// The files of small batches before these.
+    tally: Tally,
+    /// Bytes that may be given up when reads leave the order; files that are read earn them.
+    credit: u64,
+    /// Reads that were not noted since the last batch began.
+    missed: usize,
+    /// Bytes that were read ahead in vain, and that C has not counted yet.
     wasted: u64,
     /// The last plan, in submission order.
     ranges: KVVec<FileRange>,
 }
 
 impl Files {
-    /// No files. Reads are expected in the order of the listing if `are_expected`.
-    pub(super) fn new(disk: Disk, are_expected: bool) -> Self {
+    /// No files. If `reading` is expected, it is in the order of the listing.
+    pub(super) fn new(disk: Disk, reading: Reading) -> Self {
         let most = disk.max_batch().min(MAX_BATCH);
+        let are_expected = reading == Reading::Read;
         Self {
-            sequence: Sequence::new(are_expected),
+            sequence: Sequence::new(reading),
+            reading,
             is_stopped: most == 0,
+            are_read: false,
+            used: 0,
             is_due: are_expected,
             in_memory: 0,
             mark: 0,
             window: Window::new(FIRST_WINDOW, most),
             last: Batch::new(),
             passed: Batch::new(),
+            tally: Tally::default(),
+            credit: CREDIT_BATCHES * most,
+            missed: 0,
             wasted: 0,
             ranges: KVVec::new(),
         }
@@ -153,23 +165,56 @@ impl Files {
             return used.unwrap_or(0);
         }
         match used {
-            Some(_) if has_data => self.in_memory = 0,
+            Some(len) if has_data => {
+                self.used += len;
+                self.credit = (self.credit + len).min(CREDIT_BATCHES * self.window.most());
+            }
             // Memory is short.
             Some(_) => self.window.shrink(),
-            None if has_data => self.in_memory += 1,
-            None => self.in_memory = 0,
+            None => (),
         }
-        if self.in_memory > MAX_IN_MEMORY {
-            self.sequence.restart();
-            self.in_memory = 0;
-        } else if self.sequence.is_known() {
-            let found = self.sequence.follow(ino);
-            self.is_due |= found.is_some_and(|found| found >= self.mark);
+        if self.sequence.is_known() {
+            self.follow(ino, has_data, used.is_some());
         } else if !has_data && self.sequence.start(ino) {
             self.mark = self.sequence.reached();
             self.is_due = true;
         }
         used.unwrap_or(0)
+    }
+
+    /// Notes a read of `ino` while the order of reads is known. Its data was read ahead if
+    /// `is_used`.
+    fn follow(&mut self, ino: u64, has_data: bool, is_used: bool) {
+        let is_in_memory = has_data && !is_used;
+        let before = self.sequence.reached();
+        if let Some(found) = self.sequence.follow(ino) {
+            self.is_due |= found >= self.mark;
+            // The same file again, or one behind, tells nothing.
+            if !is_in_memory {
+                self.in_memory = 0;
+            } else if self.sequence.reached() > before {
+                self.in_memory += 1;
+            }
+        } else if !is_in_memory {
+            self.sequence.stray();
+        }
+        let are_in_memory = self.in_memory > MAX_IN_MEMORY && self.held() == 0;
+        if are_in_memory || self.sequence.is_missing() {
+            self.restart();
+        }
+    }
+
+    /// Gives up the files read ahead, and waits for another order of reads, unless more bytes were
+    /// given up than the files that were read have earned.
+    fn restart(&mut self) {
+        let unread = self.last.clear() + self.passed.clear();
+        self.wasted += unread;
+        self.is_stopped = unread > self.credit;
+        self.credit = self.credit.saturating_sub(unread);
+        self.window.reset();
+        self.tally = Tally::default();
+        self.in_memory = 0;
+        self.sequence.restart();
     }
 
     /// Whether to plan a batch.
@@ -201,7 +246,9 @@ impl Files {
         if self.sequence.reached() < self.mark {
             return;
         }
-        match Usage::of_count(self.passed.unread.len(), self.passed.count) {
+        let missed = core::mem::take(&mut self.missed).min(self.passed.count / 4);
+        let unread = self.passed.unread.len().saturating_sub(missed);
+        match self.tally.add(unread, self.passed.count) {
             // Files without data on disk tell nothing.
             Usage::Most if self.window.size() > 0 && self.last.count == 0 => (),
             Usage::Most => self.window.grow(),
@@ -228,7 +275,8 @@ impl Files {
                 break;
             }
             let must_yield = number > 0 && tree.is_contended();
-            let Some(range) = head(tree, ino).filter(|_| !must_yield) else {
+            let range = if must_yield { None } else { head(tree, ino) };
+            let Some(range) = range else {
                 self.is_due = true;
                 break;
             };
@@ -252,61 +300,13 @@ impl Files {
     }
 }
 
-/// The position of the first item of `leaf` with `key` or a greater key.
-fn lower_bound(leaf: &impl Items, key: Key) -> u32 {
-    let (mut first, mut end) = (0, leaf.nritems());
-    while first < end {
-        let middle = first + (end - first) / 2;
-        if leaf.key(middle) < key {
-            first = middle + 1;
-        } else {
-            end = middle;
-        }
-    }
-    first
-}
-
-/// Finds the data at the beginning of the file `ino`, up to [`MAX_HEAD`] bytes. The length is 0 if
-/// there is none to read from the disk. `None` if the leaf is not in memory.
-fn head<T: Subvolume>(tree: &T, ino: u64) -> Option<FileRange> {
-    let [first, end] = [INODE_ITEM, EXTENT_DATA + 1].map(|kind| first_key(ino, kind));
-    let mut range = FileRange {
-        ino,
-        ..FileRange::default()
-    };
-    let mut cursor = Cursor::new(tree, first, true, end)?;
-    while let Some((node, slot)) = cursor.descend_to_leaves() {
-        let Some(leaf) = tree.leaf(node, slot) else {
-            return (range.len > 0).then_some(range);
-        };
-        for item in lower_bound(&leaf, first)..leaf.nritems() {
-            let key = leaf.key(item);
-            let can_be_read = || leaf.is_file(item) && leaf.is_checked(item);
-            let is_other = key.kind == INODE_ITEM && !can_be_read();
-            if key >= end || is_other || range.len >= MAX_HEAD {
-                return Some(range);
-            }
-            if key.kind != EXTENT_DATA {
-                continue;
-            }
-            let next = |key: &Key| key.offset == range.len;
-            let Some(extent) = Some(key).filter(next).and_then(|_| leaf.extent(item)) else {
-                return Some(range);
-            };
-            if range.len == 0 {
-                range.bytenr = extent.bytenr;
-            }
-            range.len = range.len.saturating_add(extent.len).min(MAX_HEAD);
-        }
-        cursor.advance();
-    }
-    Some(range)
-}
-
 impl DirReada {
     /// Notes that the task reads the beginning of the file `ino`, whose page cache `has_data` or
-    /// not. Returns the bytes that were read ahead for it.
-    pub(crate) fn read(&mut self, ino: u64, has_data: bool) -> u64 {
+    /// not. `missed` reads of files before it were not noted. Returns the bytes that were read
+    /// ahead for it.
+    pub(crate) fn read(&mut self, ino: u64, has_data: bool, missed: usize) -> u64 {
+        self.files.missed = self.files.missed.saturating_add(missed);
+        self.files.are_read = true;
         let used = self.files.read(ino, has_data);
         if used > 0 && self.is_started && !self.is_stopped {
             // The readahead has looked up the inode before the task.
@@ -322,8 +322,8 @@ impl DirReada {
     }
 
     /// Plans file data, if [`DirReada::are_files_due`] has just returned true. The readahead of
-    /// `others` limits the size. Returns the size of the data read ahead in vain, in bytes.
-    pub(crate) fn plan_files<T: Subvolume>(&mut self, tree: &T, others: Others) -> u64 {
+    /// `others` limits the size.
+    pub(crate) fn plan_files<T: Subvolume>(&mut self, tree: &T, others: Others) {
         let files = &mut self.files;
         files.begin();
         if !files.is_stopped {
@@ -331,7 +331,11 @@ impl DirReada {
             let room = files.window.room(2 * self.disk.max_batch(), held, others);
             files.plan(tree, room);
         }
-        core::mem::take(&mut files.wasted)
+    }
+
+    /// Returns the size of the file data that was read ahead and passed since the last call.
+    pub(crate) fn take_wasted_data(&mut self) -> u64 {
+        core::mem::take(&mut self.files.wasted)
     }
 
     /// Notes that the data of the file `ino`, which was planned, was not read ahead: it is in
@@ -353,10 +357,18 @@ impl DirReada {
         self.files.held()
     }
 
-    /// Whether the task reads the files.
-    pub(crate) fn reads_files(&self) -> bool {
+    /// What the reads so far tell about other directories.
+    pub(crate) fn reading(&self) -> Reading {
         let files = &self.files;
-        files.sequence.is_known() && files.sequence.reads() > 0 && !files.is_stopped
+        // A task may list subdirectories before it reads the files.
+        let are_left = self.children.are_none() && files.held() > files.used;
+        if are_left || (files.reading == Reading::Refused && !files.are_read) {
+            Reading::Refused
+        } else if files.sequence.is_known() && files.sequence.reads() > 0 && !files.is_stopped {
+            Reading::Read
+        } else {
+            Reading::Unknown
+        }
     }
 }
 

@@ -10,15 +10,17 @@ use core::cmp::{
 use kernel::prelude::*;
 
 use super::{
+    directory::Reading,
     entries::Entries,
     files::MAX_SCANNED, //
 };
 
-/// Reads before the order is known.
+/// Reads before the order is known; and those if the files of the directory before were not read.
 const MIN_READS: usize = 2;
+const MIN_READS_REFUSED: usize = 8;
 
-/// Reads that do not follow the order, before it is found again; and those before it is known that
-/// end the search.
+/// Reads in a row that do not follow the order, before it is found again; and those before it is
+/// known that end the search.
 const MAX_STRAYS: usize = 32;
 
 /// A read that is at most this many files after the previous one follows it.
@@ -33,9 +35,10 @@ pub(super) struct Sequence {
     /// Set if reads are in the order of the inode numbers, and if `inodes` is.
     by_inode: bool,
     is_sorted: bool,
-    /// Set if the order of the reads is known or expected, and if there is none.
+    /// Set if the order of the reads is known or expected.
     is_known: bool,
-    is_missing: bool,
+    /// Reads to wait for.
+    min_reads: usize,
     /// The number of reads in this order, and of others.
     reads: usize,
     strays: usize,
@@ -45,14 +48,19 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// No files. The order is that of the listing if `is_expected`.
-    pub(super) fn new(is_expected: bool) -> Self {
+    /// No files. If `reading` is expected, the order is that of the listing.
+    pub(super) fn new(reading: Reading) -> Self {
+        let min_reads = if reading == Reading::Refused {
+            MIN_READS_REFUSED
+        } else {
+            MIN_READS
+        };
         Self {
             inodes: KVVec::new(),
             by_inode: false,
             is_sorted: false,
-            is_known: is_expected,
-            is_missing: false,
+            is_known: reading == Reading::Read,
+            min_reads,
             reads: 0,
             strays: 0,
             reached: 0,
@@ -60,12 +68,12 @@ impl Sequence {
         }
     }
 
-    /// Whether the order of the reads is known or expected, or cannot be found.
+    /// Whether the order of the reads is known or expected; whether they follow none.
     pub(super) fn is_known(&self) -> bool {
         self.is_known
     }
     pub(super) fn is_missing(&self) -> bool {
-        self.is_missing
+        self.strays >= MAX_STRAYS
     }
 
     /// The number of reads in this order.
@@ -116,7 +124,7 @@ impl Sequence {
         forgotten
     }
 
-    /// Waits for [`MIN_READS`] reads again.
+    /// Waits for reads in order again.
     pub(super) fn restart(&mut self) {
         self.is_known = false;
         self.is_sorted = false;
@@ -130,8 +138,12 @@ impl Sequence {
             return self.stray();
         };
         let before = core::mem::replace(&mut self.reached, found);
+        // The same file again tells nothing.
+        if self.reads > 0 && found == before {
+            return false;
+        }
         self.reads += 1;
-        if self.reads < MIN_READS {
+        if self.reads < self.min_reads {
             return false;
         }
         self.by_inode = !Entries::is_near(before, found);
@@ -149,9 +161,8 @@ impl Sequence {
     }
 
     /// Counts a read that follows no order. Returns false.
-    fn stray(&mut self) -> bool {
+    pub(super) fn stray(&mut self) -> bool {
         self.strays += 1;
-        self.is_missing = self.strays >= MAX_STRAYS;
         false
     }
 
@@ -187,13 +198,8 @@ impl Sequence {
     pub(super) fn follow(&mut self, ino: u64) -> Option<usize> {
         let behind = self.reached.saturating_sub(MAX_SCANNED);
         let found = self.position(ino, self.reached);
-        let Some(found) = found.or_else(|| self.position(ino, behind)) else {
-            self.strays += 1;
-            if self.strays >= MAX_STRAYS {
-                self.restart();
-            }
-            return None;
-        };
+        let found = found.or_else(|| self.position(ino, behind))?;
+        self.strays = 0;
         self.reads += 1;
         self.reached = max(self.reached, found);
         self.next = max(self.next, found + 1);

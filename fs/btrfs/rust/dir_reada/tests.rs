@@ -26,7 +26,7 @@ mod suite {
             size: entries * 20,
             last_index: entries + 1,
             habit: Habit::Unknown,
-            reads_files: false,
+            reading: Reading::Unknown,
         }
     }
 

@@ -18,7 +18,8 @@ use crate::{
         DirReada,
         Directory,
         Habit,
-        Kind, //
+        Kind,
+        Reading, //
     },
     tree::Leaf, //
 };
@@ -60,7 +61,7 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_init(
         size: directory.size,
         last_index: directory.last_index,
         habit: habit_of(&directory),
-        reads_files: directory.reads_files,
+        reading: reading_of(&directory),
     };
     // SAFETY: `reada` is memory of the caller that holds no state yet.
     unsafe { Storage::write(reada, DirReada::new(disk.into(), &directory)) };
@@ -93,7 +94,19 @@ fn habit_of(directory: &bindings::btrfs_rust_directory) -> Habit {
     }
 }
 
-/// Notes in `directory`, whose listing begins, what the lookups in that of `reada` tell.
+/// What other directories have noted in `directory` about its files.
+fn reading_of(directory: &bindings::btrfs_rust_directory) -> Reading {
+    if directory.refuses_files {
+        Reading::Refused
+    } else if directory.reads_files {
+        Reading::Read
+    } else {
+        Reading::Unknown
+    }
+}
+
+/// Notes in `directory`, whose listing begins, what the lookups and reads in that of `reada` tell.
+/// The same task has used that last if `is_same_task`, otherwise another one of the process.
 ///
 /// # Safety
 ///
@@ -103,6 +116,7 @@ fn habit_of(directory: &bindings::btrfs_rust_directory) -> Habit {
 pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_habit(
     reada: *const bindings::btrfs_rust_dir_reada,
     root: *const bindings::btrfs_root,
+    is_same_task: bool,
     directory: *mut bindings::btrfs_rust_directory,
 ) {
     // SAFETY: `reada` was initialized, and C holds its lock.
@@ -119,7 +133,15 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_habit(
         }
         Habit::Refused => directory.is_refused = true,
     }
-    directory.reads_files |= reada.reads_files();
+    let reading = reada.reading();
+    // Another task of the process may be about to read those files.
+    let is_known = is_same_task || reading != Reading::Refused;
+    let reading = if is_known { reading } else { Reading::Unknown };
+    match reading_of(directory).and(reading) {
+        Reading::Unknown => (),
+        Reading::Read => directory.reads_files = true,
+        Reading::Refused => directory.refuses_files = true,
+    }
 }
 
 /// Moves the listing to the entry with `index`. Returns whether to plan its next batch.
@@ -148,24 +170,19 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_plan_list(
     root: *mut bindings::btrfs_root,
     others: bindings::btrfs_rust_others,
 ) -> bindings::btrfs_rust_leaves {
-    // SAFETY: `reada` was initialized, and C holds its lock.
-    let reada: &mut DirReada = unsafe { Storage::get_mut(reada) };
-    // SAFETY: C holds `commit_root_sem` during this call.
-    let lock = unsafe { CommitRootSem::held() };
-    // SAFETY: The root exists during this call, and belongs to the filesystem of the semaphore.
-    let tree = unsafe { CommitRoot::new(&lock, root) };
-    // SAFETY: Null is no tree.
-    let none = unsafe { CommitRoot::new(&lock, core::ptr::null_mut()) };
-    let Some(listing) = reada.listing() else {
-        return bindings::btrfs_rust_leaves {
-            leaves: core::ptr::null(),
-            count: 0,
-            planned: 0,
-            held: 0,
-        };
+    let others = others.into();
+    // SAFETY: C has initialized `reada`, and holds its lock and `commit_root_sem`.
+    let reada = unsafe {
+        plan_with(reada, root, |reada, tree| {
+            if let Some(listing) = reada.listing() {
+                listing.plan(tree, &tree.empty(), others);
+            }
+        })
     };
-    listing.plan(&tree, &none, others.into());
-    chunk(listing)
+    match reada.listing() {
+        Some(listing) => chunk(listing),
+        None => leaves_of(&[], 0),
+    }
 }
 
 /// `DT_DIR` and `DT_REG`.
@@ -261,38 +278,40 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_plan(
     others: bindings::btrfs_rust_others,
 ) -> bindings::btrfs_rust_leaves {
     let others = others.into();
+    // INVARIANT: The root exists during this call.
+    let cache = RootCache(root);
     // SAFETY: C has initialized `reada`, and holds its lock and `commit_root_sem`.
-    unsafe {
-        plan_with(reada, root, |reada, tree, cache| {
-            reada.plan(tree, others, cache)
-        })
-    }
+    let reada = unsafe { plan_with(reada, root, |reada, tree| reada.plan(tree, others, &cache)) };
+    leaves_of(reada.leaves(), reada.held())
 }
 
-/// Plans a batch with the function `plan`, and returns it.
+/// Plans a batch in the commit root of `root` with the function `plan`. Returns the state.
 ///
 /// # Safety
 ///
 /// As for [`btrfs_rust_dir_reada_plan_list`].
-unsafe fn plan_with(
+pub(super) unsafe fn plan_with<'a>(
     reada: *mut bindings::btrfs_rust_dir_reada,
     root: *mut bindings::btrfs_root,
-    plan: impl FnOnce(&mut DirReada, &CommitRoot<'_>, &RootCache),
-) -> bindings::btrfs_rust_leaves {
+    plan: impl FnOnce(&mut DirReada, &CommitRoot<'_>),
+) -> &'a mut DirReada {
     // SAFETY: `reada` was initialized, and C holds its lock.
     let reada: &mut DirReada = unsafe { Storage::get_mut(reada) };
     // SAFETY: C holds `commit_root_sem` during this call.
     let lock = unsafe { CommitRootSem::held() };
     // SAFETY: The root exists during this call, and belongs to the filesystem of the semaphore.
     let tree = unsafe { CommitRoot::new(&lock, root) };
-    // INVARIANT: The root exists during this call.
-    plan(reada, &tree, &RootCache(root));
-    let leaves = reada.leaves();
+    plan(reada, &tree);
+    reada
+}
+
+/// A batch of `leaves`.
+fn leaves_of(leaves: &[Leaf], held: u64) -> bindings::btrfs_rust_leaves {
     bindings::btrfs_rust_leaves {
         leaves: Leaf::as_c(leaves.as_ptr()),
         count: leaves.len() as u32,
         planned: leaves.len() as u32,
-        held: reada.held(),
+        held,
     }
 }
 
@@ -324,10 +343,13 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_plan_children(
     others: bindings::btrfs_rust_others,
 ) -> bindings::btrfs_rust_leaves {
     let others = others.into();
+    // INVARIANT: The root exists during this call.
+    let cache = RootCache(root);
     // SAFETY: C has initialized `reada`, and holds its lock and `commit_root_sem`.
-    unsafe {
-        plan_with(reada, root, |reada, tree, cache| {
-            reada.plan_children(tree, others, cache)
+    let reada = unsafe {
+        plan_with(reada, root, |reada, tree| {
+            reada.plan_children(tree, others, &cache)
         })
-    }
+    };
+    leaves_of(reada.leaves(), reada.held())
 }

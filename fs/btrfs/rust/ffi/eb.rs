@@ -207,6 +207,15 @@ impl<'lock> CommitRoot<'lock> {
             _lock: PhantomData,
         }
     }
+
+    /// A tree without blocks, under the same lock.
+    pub(super) fn empty(&self) -> Self {
+        // INVARIANT: Null is no root.
+        Self {
+            root: core::ptr::null_mut(),
+            _lock: PhantomData,
+        }
+    }
 }
 
 impl<'lock> Tree for CommitRoot<'lock> {

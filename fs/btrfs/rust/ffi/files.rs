@@ -4,10 +4,7 @@
 
 use super::{
     bindings,
-    eb::{
-        CommitRoot,
-        CommitRootSem, //
-    },
+    dir::plan_with,
     Mirror,
     Storage, //
 };
@@ -17,7 +14,7 @@ use crate::{
 };
 
 /// Notes that the task reads the beginning of the file `ino`, whose page cache `has_data` or not.
-/// Returns the bytes that were read ahead for it, and those that are still unused.
+/// `missed` reads before it were not noted.
 ///
 /// # Safety
 ///
@@ -27,13 +24,15 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_read(
     reada: *mut bindings::btrfs_rust_dir_reada,
     ino: u64,
     has_data: bool,
+    missed: u32,
 ) -> bindings::btrfs_rust_file_use {
     // SAFETY: `reada` was initialized, and C holds its lock.
     let reada: &mut DirReada = unsafe { Storage::get_mut(reada) };
-    let used = reada.read(ino, has_data);
+    let used = reada.read(ino, has_data, missed as usize);
     bindings::btrfs_rust_file_use {
         used,
         held: reada.held_data(),
+        wasted: reada.take_wasted_data(),
     }
 }
 
@@ -50,7 +49,8 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_are_files_due(
     unsafe { Storage::get_mut(reada) }.are_files_due()
 }
 
-/// Notes that the data of the file `ino`, which was planned, was not read ahead.
+/// Notes that the data of the file `ino`, which was planned, was not read ahead. Returns the size
+/// of all that is still unused, in bytes.
 ///
 /// # Safety
 ///
@@ -59,9 +59,11 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_are_files_due(
 pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_skip_file(
     reada: *mut bindings::btrfs_rust_dir_reada,
     ino: u64,
-) {
+) -> u64 {
     // SAFETY: `reada` was initialized, and C holds its lock.
-    unsafe { Storage::get_mut(reada) }.skip_file(ino);
+    let reada: &mut DirReada = unsafe { Storage::get_mut(reada) };
+    reada.skip_file(ino);
+    reada.held_data()
 }
 
 /// Plans file data. Reads nodes and waits for them.
@@ -76,18 +78,17 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_plan_files(
     root: *mut bindings::btrfs_root,
     others: bindings::btrfs_rust_others,
 ) -> bindings::btrfs_rust_dir_files {
-    // SAFETY: `reada` was initialized, and C holds its lock.
-    let reada: &mut DirReada = unsafe { Storage::get_mut(reada) };
-    // SAFETY: C holds `commit_root_sem` during this call.
-    let lock = unsafe { CommitRootSem::held() };
-    // SAFETY: The root exists during this call, and belongs to the filesystem of the semaphore.
-    let tree = unsafe { CommitRoot::new(&lock, root) };
-    let wasted = reada.plan_files(&tree, others.into());
+    // SAFETY: C has initialized `reada`, and holds its lock and `commit_root_sem`.
+    let reada = unsafe {
+        plan_with(reada, root, |reada, tree| {
+            reada.plan_files(tree, others.into())
+        })
+    };
     let ranges = reada.ranges();
     bindings::btrfs_rust_dir_files {
         ranges: FileRange::as_c(ranges.as_ptr()),
         count: ranges.len() as u32,
         held: reada.held_data(),
-        wasted,
+        wasted: reada.take_wasted_data(),
     }
 }

@@ -6,17 +6,27 @@ mod suite {
 
     use super::super::{
         super::{
+            directory::{
+                first_key,
+                EXTENT_DATA,
+                INODE_ITEM, //
+            },
             Cache,
             Directory,
             Habit,
-            Kind, //
+            Kind,
+            Reading, //
         },
         *, //
     };
     use crate::{
-        data_reada::Extent,
+        data_reada::{
+            Extent,
+            Items, //
+        },
         tree::{
             tests::array,
+            Key,
             KeyPtr,
             Node,
             Root,
@@ -35,7 +45,8 @@ mod suite {
     const FIRST: u64 = 10;
     const END: u64 = 100_010;
 
-    /// A tree of files, each with one extent of 4 KiB, except [`OTHERS`].
+    /// A tree of files, each with one extent of 4 KiB, except [`OTHERS`] and those
+    /// from [`LARGE`] on.
     struct Files {
         /// Leaves from this one on are not in memory.
         cached: Cell<u64>,
@@ -49,15 +60,18 @@ mod suite {
     /// A file without checksums.
     const UNCHECKED: u64 = 5013;
 
+    /// Files from this one on are like the last one of these.
+    const LARGE: u64 = 95_000;
+
     /// The extents of the file `ino`: offset, and length in bytes.
     fn extents(ino: u64) -> [Option<(u64, u64)>; 2] {
         match OTHERS.iter().position(|other| *other == ino) {
-            None => [Some((0, 4 * K)), None],
+            None if ino < LARGE => [Some((0, 4 * K)), None],
             Some(0 | 1) => [None, None],
             Some(2) => [Some((4 * K, 4 * K)), None],
             Some(3) => [Some((0, 4 * K)), Some((4 * K, 4 * K))],
             Some(4) => [Some((0, 4 * K)), Some((8 * K, 4 * K))],
-            Some(_) => [Some((0, 96 * K)), Some((96 * K, 96 * K))],
+            _ => [Some((0, 96 * K)), Some((96 * K, 96 * K))],
         }
     }
 
@@ -172,13 +186,13 @@ mod suite {
     }
 
     /// A directory whose listing has returned these files.
-    fn listed_after(reads_files: bool, inodes: impl IntoIterator<Item = u64>) -> DirReada {
+    fn listed_after(reading: Reading, inodes: impl IntoIterator<Item = u64>) -> DirReada {
         let directory = Directory {
             ino: 5,
             size: 20_000,
             last_index: 1001,
             habit: Habit::Unknown,
-            reads_files,
+            reading,
         };
         let mut reada = DirReada::new(DISK, &directory);
         add(&mut reada, inodes);
@@ -186,7 +200,7 @@ mod suite {
     }
 
     fn listed(inodes: impl IntoIterator<Item = u64>) -> DirReada {
-        listed_after(false, inodes)
+        listed_after(Reading::Unknown, inodes)
     }
 
     fn add(reada: &mut DirReada, inodes: impl IntoIterator<Item = u64>) {
@@ -203,7 +217,7 @@ mod suite {
         let has_data = batches
             .iter()
             .any(|batch| batch.unread.iter().any(has_data));
-        reada.read(ino, has_data);
+        reada.read(ino, has_data, 0);
         reada.are_files_due()
     }
 
@@ -231,7 +245,9 @@ mod suite {
         let mut reada = listed(10..1000);
         // A file that was not listed does not count, nor does one in memory.
         assert!(!read(&mut reada, 10) && !read(&mut reada, 20_000));
-        assert!(reada.read(11, true) == 0 && !reada.are_files_due());
+        assert!(reada.read(11, true, 0) == 0 && !reada.are_files_due());
+        // The same file again does not count either.
+        assert!(!read(&mut reada, 10));
         assert!(read(&mut reada, 12));
         assert!(plan(&mut reada, &tree())?.iter().copied().eq(13..45));
         assert_eq!(reada.held_data(), 128 * K);
@@ -270,7 +286,7 @@ mod suite {
         // Files that are listed later come in this order, too.
         add(&mut reada, (300..400).rev());
         walk(&mut reada, 12..210)?;
-        assert!((300..310).all(|ino| reada.read(ino, true) > 0));
+        assert!((300..310).all(|ino| reada.read(ino, true, 0) > 0));
         Ok(())
     }
 
@@ -292,10 +308,11 @@ mod suite {
     fn files_in_memory_end_the_readahead_for_now() -> Result {
         let mut reada = listed(10..1000);
         walk(&mut reada, 10..12)?;
-        for ino in 100..100 + MAX_IN_MEMORY as u64 + 1 {
-            reada.read(ino, true);
-        }
-        assert!(!reada.are_files_due() && !reada.reads_files());
+        (12..44).for_each(|ino| reada.skip_file(ino));
+        assert_eq!((reada.held_data(), reada.files.last.count), (0, 0));
+        let end = 12 + MAX_IN_MEMORY as u64 + 1;
+        assert!((12..end).all(|ino| reada.read(ino, true, 0) == 0));
+        assert!(!reada.are_files_due() && reada.reading() == Reading::Unknown);
         assert!(!read(&mut reada, 500) && read(&mut reada, 501));
         Ok(())
     }
@@ -308,10 +325,10 @@ mod suite {
             assert_eq!(walk(&mut reada, 10..13)?, 32 + 64);
             walk(&mut reada, 13..44 - unread)?;
             assert!(read(&mut reada, 44));
-            let wasted = reada.plan_files(&tree(), ALONE);
+            reada.plan_files(&tree(), ALONE);
             // At the stop, the last batch is given up, too.
             let rest = if size == 0 { 64 * 4 * K - 4 * K } else { 0 };
-            assert_eq!(wasted, unread * 4 * K + rest);
+            assert_eq!(reada.take_wasted_data(), unread * 4 * K + rest);
             let planned: u64 = reada.ranges().iter().map(|range| range.len).sum();
             assert_eq!(planned, size.min(512) * K);
             assert_eq!(reada.is_files_stopped(), size == 0);
@@ -330,7 +347,7 @@ mod suite {
         let mut reada = listed(10..1000);
         walk(&mut reada, 10..13)?;
         let size = reada.files.window.size();
-        assert_eq!(reada.read(13, false), 4 * K);
+        assert_eq!(reada.read(13, false, 0), 4 * K);
         assert!(reada.files.window.size() < size);
         Ok(())
     }
@@ -374,29 +391,167 @@ mod suite {
 
     #[test]
     fn expected_reads_are_planned_at_the_end_of_the_listing() -> Result {
-        let mut reada = listed_after(true, 10..500);
-        assert!(reada.are_files_due() && !reada.reads_files());
+        let mut reada = listed_after(Reading::Read, 10..500);
+        assert!(reada.are_files_due() && reada.reading() == Reading::Unknown);
         assert!(plan(&mut reada, &tree())?.iter().copied().eq(10..42));
-        read(&mut reada, 10);
-        assert!(reada.reads_files());
+        assert_eq!(reada.reading(), Reading::Refused);
+        walk(&mut reada, 10..500)?;
+        assert_eq!(reada.reading(), Reading::Read);
         for disk in WITHOUT_READAHEAD {
-            let files = super::super::Files::new(disk, true);
-            assert!(files.is_stopped || files.window.most() > 0);
+            let mut files = super::super::Files::new(disk, Reading::Read);
+            files.add(10);
+            assert_eq!(files.are_due(), files.window.most() > 0);
         }
         Ok(())
     }
 
     #[test]
-    fn files_that_were_not_read_ahead_do_not_count() -> Result {
-        let mut reada = listed(10..1000);
-        walk(&mut reada, 10..12)?;
-        for ino in 12..44 {
-            reada.skip_file(ino);
+    fn files_that_are_not_read_are_not_expected() -> Result {
+        // What is known of a directory, and what is known after it, without reads and with some.
+        for (before, unread, read_after) in [
+            (Reading::Unknown, Reading::Unknown, Reading::Read),
+            (Reading::Read, Reading::Refused, Reading::Read),
+            (Reading::Refused, Reading::Refused, Reading::Read),
+        ] {
+            let mut reada = listed_after(before, 10..500);
+            if reada.are_files_due() {
+                plan(&mut reada, &tree())?;
+            }
+            assert_eq!(reada.reading(), unread);
+            walk(&mut reada, 10..17)?;
+            // After a refusal, eight reads start the readahead.
+            let is_planned = reada.held_data() > 0;
+            assert_eq!(is_planned, before != Reading::Refused);
+            walk(&mut reada, 17..500)?;
+            assert_eq!(reada.reading(), read_after);
         }
-        assert_eq!((reada.held_data(), reada.files.last.count), (0, 0));
-        // They are in memory, and end the readahead for now.
-        assert!((12..12 + MAX_IN_MEMORY as u64 + 1).all(|ino| reada.read(ino, true) == 0));
-        assert!(!reada.are_files_due());
+        // Most of what was read ahead is left, or all of it was in memory.
+        let mut reada = listed(10..500);
+        walk(&mut reada, 10..13)?;
+        assert_eq!(reada.reading(), Reading::Refused);
+        let mut reada = listed_after(Reading::Refused, 10..500);
+        reada.read(10, true, 0);
+        assert_eq!(reada.reading(), Reading::Unknown);
+        // The task may be on its way through a subdirectory.
+        let mut reada = listed_after(Reading::Read, 10..500);
+        reada.add(10_000, 1000, Kind::Directory);
+        assert!(reada.are_files_due());
+        plan(&mut reada, &tree())?;
+        assert_eq!(reada.reading(), Reading::Unknown);
+        use Reading::{Read, Refused, Unknown};
+        assert_eq!(
+            [
+                (Unknown, Read),
+                (Read, Unknown),
+                (Read, Refused),
+                (Refused, Unknown)
+            ]
+            .map(|(first, second)| first.and(second)),
+            [Read, Read, Refused, Refused]
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn a_jump_begins_again_and_many_jumps_stop_the_readahead() -> Result {
+        let mut reada = listed(10..80_000);
+        walk(&mut reada, 10..1000)?;
+        let held = reada.held_data();
+        assert!(held > 0 && reada.take_wasted_data() == 0);
+        // Reads far behind are strays; then two of them begin another order, with a small window.
+        assert_eq!(walk(&mut reada, (20_000..20_032).rev())?, 0);
+        assert_eq!((reada.held_data(), reada.take_wasted_data()), (0, held));
+        assert_eq!(walk(&mut reada, 20_100..20_103)?, 32 + 64);
+        for number in 0..40 {
+            let first = 30_000 + number * 200;
+            walk(&mut reada, (first..first + 34).rev())?;
+            walk(&mut reada, first + 100..first + 102)?;
+        }
+        assert!(reada.is_files_stopped() && reada.held_data() == 0);
+        Ok(())
+    }
+
+    #[test]
+    fn files_that_are_read_earn_jumps() -> Result {
+        let mut reada = listed(10..80_000);
+        for number in 0..20 {
+            let first = 1000 + number * 2000;
+            walk(&mut reada, first..first + 400)?;
+            assert!(!reada.is_files_stopped() && reada.held_data() > 0);
+            walk(&mut reada, (first + 1000..first + 1034).rev())?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn an_early_jump_begins_again() -> Result {
+        for jump in [12, 20, 50, 100, 200, 400, 800] {
+            let mut reada = listed(10..80_000);
+            walk(&mut reada, 10..jump)?;
+            walk(&mut reada, (20_000..20_032).rev())?;
+            assert_eq!(walk(&mut reada, 20_100..20_103)?, 32 + 64);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn reads_behind_or_in_memory_keep_the_order() -> Result {
+        let mut reada = listed(10..80_000);
+        walk(&mut reada, 10..20)?;
+        for ino in 20..120 {
+            // One more reader, and a file that is read again and again.
+            read(&mut reada, 50_000 + ino * 20);
+            reada.read(30_000, true, 0);
+            reada.read(19, true, 0);
+            walk(&mut reada, [ino])?;
+        }
+        assert!(reada.take_wasted_data() == 0 && reada.held_data() > 0);
+        // Files in memory do not end it as long as files are ahead.
+        (1000..1020).for_each(|ino| assert_eq!(reada.read(ino, true, 0), 0));
+        assert!(reada.held_data() > 0);
+        Ok(())
+    }
+
+    #[test]
+    fn large_files_of_which_half_are_read_stop_the_readahead() -> Result {
+        let mut reada = listed(LARGE..LARGE + 100);
+        walk(&mut reada, LARGE..LARGE + 20)?;
+        assert!(!reada.is_files_stopped() && reada.take_wasted_data() == 0);
+        let found = walk(&mut reada, (LARGE + 20..LARGE + 100).step_by(2))?;
+        assert!(reada.is_files_stopped() && (8..24).contains(&found));
+        // From the first batch on, which is one file.
+        let mut reada = listed(LARGE..LARGE + 100);
+        walk(&mut reada, LARGE..LARGE + 2)?;
+        let found = walk(&mut reada, (LARGE + 3..LARGE + 100).step_by(2))?;
+        assert!(reada.is_files_stopped() && (12..18).contains(&found));
+        Ok(())
+    }
+
+    #[test]
+    fn reads_that_were_not_noted_do_not_count_as_unread() -> Result {
+        // Of 32 files, 19 are not read. At most 8 of them may have been missed.
+        for (missed, is_stopped) in [(0, true), (2, true), (3, false), (1000, false)] {
+            let mut reada = listed(10..1000);
+            walk(&mut reada, 10..25)?;
+            reada.read(44, true, missed / 2);
+            reada.read(45, true, missed - missed / 2);
+            assert!(reada.are_files_due());
+            plan(&mut reada, &tree())?;
+            assert_eq!(reada.is_files_stopped(), is_stopped);
+            // They count once.
+            if !is_stopped {
+                reada.read(109, true, 0);
+                assert!(reada.are_files_due());
+                plan(&mut reada, &tree())?;
+                assert!(reada.is_files_stopped());
+            }
+        }
+        let mut reada = listed(10..1000);
+        walk(&mut reada, 10..13)?;
+        reada.read(44, true, 1000);
+        assert!(reada.are_files_due());
+        plan(&mut reada, &tree())?;
+        assert!(reada.is_files_stopped());
         Ok(())
     }
 
@@ -417,7 +572,7 @@ mod suite {
         assert!(!reada.end_part());
         walk(&mut reada, 10..13)?;
         let lookups = reada.lookups;
-        assert!(reada.read(14, true) > 0);
+        assert!(reada.read(14, true, 0) > 0);
         assert_eq!(reada.lookups, lookups + 1);
         Ok(())
     }
