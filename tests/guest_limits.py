@@ -27,6 +27,9 @@ PAGE = 4096
 # Bytes that a receiver reads before it stalls: enough for the window to grow to its limit.
 BEFORE_STALL = 4 << 20
 SENDS = 20
+# The readahead is as large as its window when a batch was just planned: it is measured at several positions.
+STEPS = 16
+STEP = 16 << 10
 
 
 def set_read_ahead(kib):
@@ -37,13 +40,16 @@ def set_read_ahead(kib):
 
 @contextlib.contextmanager
 def stalled(*snaps, options=()):
-    """Send each snapshot to a receiver that reads BEFORE_STALL bytes and then stalls for the block. Kill the sends at the end."""
+    """Send each snapshot to a receiver that reads BEFORE_STALL bytes and then stalls for the block. Kill the sends at the end.
+
+    Yield the streams.
+    """
     sends = [subprocess.Popen(["btrfs", "-q", "send", *options, snap], stdout=subprocess.PIPE) for snap in snaps]
     try:
         for send in sends:
             send.stdout.read(BEFORE_STALL)
         time.sleep(1)
-        yield
+        yield [send.stdout for send in sends]
     finally:
         for send in sends:
             send.kill()
@@ -70,8 +76,12 @@ def windows(device):
             digest, *_ = guest.send(top / "names2")
             counters = guest.counters(device)
             guest.drop_caches()
-            with stalled(top / "small1"):
-                ahead = data_ahead(top / "small1")
+            with stalled(top / "small1") as [stream]:
+                ahead = []
+                for _ in range(STEPS):
+                    ahead.append(data_ahead(top / "small1"))
+                    stream.read(STEP)
+                    time.sleep(0.1)
             guest.umount(MNT)
             found.append({"rotational": rotational, "kib": kib, "sha256": digest, "blocks": counters["readahead_blocks"] - before,
                           "unused": counters["readahead_unused_max"], "data": ahead})
