@@ -244,6 +244,7 @@ def churn(device, output):
     result["changed in between"] = fiemap_with_breaks(top / "deep/pieces", lambda: guest.snapshot(top / "deep", top / "deep4"))
     result["copy deleted"] = copies(top)
     result["fiemap"] |= {"split": {"split/file": guest.fiemap(split(top))}}
+    result["fiemap"] |= {"counted": {"counted/file": guest.fiemap(counted(top))}}
     # In the running transaction: a reflinked copy, and a subvolume.
     with open(top / "deep/file", "rb") as source, open(top / "deep/copy", "wb") as target:
         guest.clone_range(source, 0, 8 << 20, target, 0)
@@ -273,6 +274,34 @@ def copies(top):
 
         found[name] = fiemap_with_breaks(top / "loose" / name, delete)
     return found
+
+
+def counted(top):
+    """Make a file with an extent in two parts, the second of which is in a leaf shared with a snapshot; return its path.
+
+    The extent is shared. Its only reference is that of the file, with a count of two.
+    """
+    guest.run("btrfs", "subvolume", "create", top / "counted")
+    path, size = top / "counted/file", 2 << 20
+    middle = range(3 * size + 4 * K, 4 * size - 4 * K, 4 * K)
+    with open(path, "wb") as file:
+        # Extents one after the other on the disk. Their items are neighbours, except at the end of a leaf, or at a block group. Pieces
+        # then replace the fourth extent, except its first and its last 4 KiB.
+        for number in range(6):
+            os.pwrite(file.fileno(), bytes(size), number * size)
+            os.fsync(file.fileno())
+        for offsets in (middle[::2], middle[1::2]):
+            for offset in offsets:
+                os.pwrite(file.fileno(), bytes(4 * K), offset)
+            os.fsync(file.fileno())
+        guest.snapshot(top / "counted", top / "counted1", readonly=False)
+        # The file gets a first leaf of its own. The snapshot drops the first four extents from its first leaf.
+        os.pwrite(file.fileno(), bytes(4 * K), middle[1])
+        os.fsync(file.fileno())
+    guest.run("btrfs", "filesystem", "sync", top)
+    guest.run("fallocate", "--punch-hole", "--length", str(3 * size + 4 * K), top / "counted1/file")
+    guest.run("btrfs", "filesystem", "sync", top)
+    return path
 
 
 def split(top):
