@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import random
-import signal
 import struct
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 import guest
-from guest_jobs import MNT, run
+from guest_jobs import K, MNT, run
 from guest_reading import SENDS
 
 FAULTS = Path("/sys/kernel/debug")
@@ -29,6 +28,7 @@ STREAM_HEADER_SIZE = 17
 COMMAND = struct.Struct("<LHL")
 UTIMES = 20
 REPEATED = (13, 17, 18, 19, 24)
+KILLS = 3
 
 
 @contextlib.contextmanager
@@ -219,20 +219,39 @@ def waiting_workers():
     return sum("events_unbound" in name and state.split()[0] == "D" for name, _, state in tasks)
 
 
+def sleeps(process):
+    """Return whether a process waits, but not for a disk."""
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
+def is_stalled(process):
+    """Return whether, within half a second, a worker waits for a disk while a process waits for something else."""
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until:
+        if waiting_workers() and sleeps(process):
+            return True
+        time.sleep(0.02)
+    return False
+
+
 def kill(device):
-    """Kill sends while a worker submits their readahead to a disk whose queue is full."""
-    Path(f"/sys/block/{Path(device).name}/queue/nr_requests").write_text("4")
+    """Kill sends that wait for their receiver, while a worker waits for room in the queue of a disk."""
+    # A loop device has a queue, unlike the target that delays its reads. Each leaf is one request.
+    loop = guest.run("losetup", "--find", "--show", "--read-only", guest.delayed(device, 30)).strip()
+    for name, limit in (("nr_requests", 4), ("max_sectors_kb", 4)):
+        Path(f"/sys/block/{Path(loop).name}/queue/{name}").write_text(str(limit))
     killed = 0
-    for _ in range(10):
-        top = guest.mount(device, MNT, "ro")
+    for _ in range(KILLS):
+        top = guest.mount(loop, MNT, "ro")
         guest.drop_caches()
-        with subprocess.Popen(["btrfs", "-q", "send", "-f", "/dev/null", top / "names1"]) as process:
-            while process.poll() is None and not waiting_workers():
-                time.sleep(0.001)
+        with subprocess.Popen(["btrfs", "-q", "send", top / "names1"], stdout=subprocess.PIPE) as process:
+            # The receiver stands still after each part. Then the send waits for it, and the worker for the disk.
+            while not (is_caught := is_stalled(process)) and process.stdout.read(64 * K):
+                pass
             process.kill()
-        killed += process.returncode == -signal.SIGKILL
+        killed += is_caught
         guest.umount(MNT)
-    print(f"{killed} of 10 sends were killed while a worker waited")
+    print(f"{killed} of {KILLS} sends were killed while a worker waited")
 
 
 if __name__ == "__main__":
