@@ -127,10 +127,15 @@ impl Entries {
             return self.reach_position(self.next + slot);
         }
         self.misses = self.misses.saturating_add(1);
-        let is_late = self.misses >= MAX_MISSES && self.misses.is_power_of_two();
-        let found = rest.iter().position(|entry| is_late && *entry == ino);
-        self.next += found.unwrap_or(0);
-        found.is_some() && self.reach_position(self.next)
+        // Lookups of the batch before the last one are misses, too: search rarely.
+        if self.misses < MAX_MISSES || !self.misses.is_power_of_two() {
+            return false;
+        }
+        let Some(found) = rest.iter().position(|entry| *entry == ino) else {
+            return false;
+        };
+        self.next += found;
+        self.reach_position(self.next)
     }
 
     /// Notes a lookup of the entry at `position`. Returns true.

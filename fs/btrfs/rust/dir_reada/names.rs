@@ -22,7 +22,8 @@ const LEAVES_PER_LOOKUP: usize = 8;
 pub(super) struct Names {
     pub(super) next: Key,
     pub(super) end: Key,
-    /// The number of lookups at which more of them are planned. It doubles each time.
+    /// The number of lookups at which more of them are planned. It doubles each time, or grows by one
+    /// for each leaf planned, if that is less.
     mark: usize,
 }
 
@@ -58,7 +59,8 @@ impl Names {
         cache: &impl Cache,
         leaves: &mut KVVec<Leaf>,
     ) {
-        self.mark = lookups.max(MIN_LOOKUPS).saturating_mul(2);
+        let lookups = lookups.max(MIN_LOOKUPS);
+        self.mark = lookups.saturating_add(count.min(lookups));
         let Some(mut cursor) = Cursor::new(tree, self.next, true, self.end) else {
             return;
         };

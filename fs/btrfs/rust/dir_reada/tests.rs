@@ -248,6 +248,28 @@ mod suite {
     }
 
     #[test]
+    fn names_of_a_large_directory_are_planned_as_lookups_go_on() -> Result {
+        let leaves = array((0..4500).map(|number| (number * 10, number)))?;
+        let tree = tree(&leaves, &NONE, 1);
+        let mut reada = listed(40_000..41_000);
+        (reada.names.next, reada.names.end) = (key(10), key(30_000));
+        let mut last = 0;
+        for lookup in 1..1000 {
+            let next = reada.names.next;
+            if look_up(&mut reada, 39_999 + lookup) {
+                plan(&mut reada, &tree)?;
+            }
+            if reada.names.next > next {
+                // Twice as many lookups, or one for each leaf of the largest batch.
+                assert_eq!(lookup - last, last.clamp(2, 128));
+                last = lookup;
+            }
+        }
+        assert!(last >= 896);
+        Ok(())
+    }
+
+    #[test]
     fn nothing_is_planned_without_readahead_or_tree() -> Result {
         let leaves = leaves(100)?;
         for disk in WITHOUT_READAHEAD {
