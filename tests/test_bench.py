@@ -118,7 +118,7 @@ def test_a_small_benchmark_runs_on_every_device(tmp_path, device):
 
 # The Rust kernel in each job at its small size: milliseconds of waiting for a disk with 10 ms a read, the most tree blocks read ahead and
 # unused at a time, and requests to a disk in memory, or None if they depend on the image. Measured at cda45a9 with Linux 7.3.4 on UML; walks
-# of directories at ac57128, and of many directories with the readahead of subdirectories. There the C kernel waits 790 to 4,250 ms, and
+# of directories at 4cd4788. There the C kernel waits 790 to 4,250 ms, and
 # 140 ms for the one file.
 COUNTS = {"full send": (130, 256, 255),
           "incremental send of new files": (180, 255, 197),
@@ -139,9 +139,13 @@ COUNTS = {"full send": (130, 256, 255),
           "du": (0, 287, 252),
           "ls -l": (0, 176, 256),
           "scandir and stat": (470, 176, 256),
+          "scandir and stat, 8 threads": (80, 256, 248),
+          "rsync -an": (0, 178, 249),
+          "rsync -an of many directories": (0, 155, 1114),
+          "rsync -an of a copy of /usr": (0, 49, None),
           "find in many directories": (0, 252, 1115),
-          "find in a copy of /usr": (0, 73, None),
-          "tar of a copy of /usr": (0, 73, None),
+          "find in a copy of /usr": (0, 83, None),
+          "tar of a copy of /usr": (0, 83, None),
           "names only": (0, 29, 33)}
 # Bytes that the Rust kernel may read in vain. In a snapshot the leaf is shared, and fiemap does not look up the extents of its last leaves:
 # 4 to 8 leaves of the extent tree, depending on the image.

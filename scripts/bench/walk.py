@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Walks of directories as by find, du and backup programs: list the entries and stat each of them."""
+"""Walks of directories as by find, du, rsync and backup programs: list the entries and stat each of them."""
 
 import hashlib
 import os
 import random
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -86,12 +87,34 @@ def scan(tree):
     return job
 
 
+def scan_with_threads(tree, threads):
+    """Return a job whose threads stat the entries of a directory, each the next one, after all names were read."""
+    def job(top):
+        guest.read_directories_ahead()
+        start = time.monotonic()
+        names = os.listdir(top / tree)
+        with ThreadPoolExecutor(threads) as pool:
+            sizes = pool.map(lambda name: os.lstat(top / tree / name).st_size, names)
+            found = "".join(f"{name} {size}\n" for name, size in zip(names, sizes))
+        return time.monotonic() - start, hashlib.sha256(found.encode()).hexdigest()
+    return job
+
+
+def rsync(tree):
+    """Return a job that compares a tree with an empty target, as rsync -an does, and lists what it would copy."""
+    return timed("rsync", "-ain", f"{tree}/", "/tmp/none/")
+
+
 WORKLOAD = Workload(
     unit="files", small=(8_000,), full=(100_000,), make=make,
     jobs={"find": timed("find", "flat_snap", "-printf", "%p %s %n\n"),
           "du": timed("du", "-s", "--apparent-size", "flat_snap"),
           "ls -l": timed("ls", "-lU", "flat_snap"),
           "scandir and stat": scan("flat_snap"),
+          "scandir and stat, 8 threads": scan_with_threads("flat_snap", 8),
+          "rsync -an": rsync("flat_snap"),
+          "rsync -an of many directories": rsync("boxes_snap"),
+          "rsync -an of a copy of /usr": rsync("usr_snap"),
           "find in many directories": timed("find", "boxes_snap", "-printf", "%p %s %n\n"),
           "find in a copy of /usr": timed("find", "usr_snap", "-printf", "%p %s %n\n"),
           "tar of a copy of /usr": timed("sh", "-c", "tar -cf - usr_snap | sha256sum"),
