@@ -22,8 +22,8 @@ const LEAVES_PER_LOOKUP: usize = 8;
 pub(super) struct Names {
     pub(super) next: Key,
     pub(super) end: Key,
-    /// The number of lookups at which more of them are planned. It doubles each time, or grows by one
-    /// for each leaf planned, if that is less.
+    /// The number of lookups at which more of them are planned. It doubles each time, or grows by
+    /// one for each leaf planned, if that is less.
     mark: usize,
 }
 

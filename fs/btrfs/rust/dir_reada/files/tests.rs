@@ -432,6 +432,11 @@ mod suite {
         let mut reada = listed_after(Reading::Refused, 10..500);
         reada.read(10, true, 0);
         assert_eq!(reada.reading(), Reading::Unknown);
+        Ok(())
+    }
+
+    #[test]
+    fn files_of_a_parent_may_be_read_later() -> Result {
         // The task may be on its way through a subdirectory.
         let mut reada = listed_after(Reading::Read, 10..500);
         reada.add(10_000, 1000, Kind::Directory);
