@@ -118,8 +118,7 @@ def test_a_small_benchmark_runs_on_every_device(tmp_path, device):
 
 # The Rust kernel in each job at its small size: milliseconds of waiting for a disk with 10 ms a read, the most tree blocks read ahead and
 # unused at a time, and requests to a disk in memory, or None if they depend on the image. Measured at cda45a9 with Linux 7.3.4 on UML; walks
-# of directories at 4cd4788. There the C kernel waits 790 to 4,250 ms, and
-# 140 ms for the one file.
+# of directories at 4cd4788. In the other jobs, the C kernel waits 790 to 4,250 ms, and 140 ms for the one file.
 COUNTS = {"full send": (130, 256, 255),
           "incremental send of new files": (180, 255, 197),
           "incremental send": (460, 140, 173),
