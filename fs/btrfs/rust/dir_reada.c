@@ -97,6 +97,14 @@ void btrfs_dir_readas_destroy(struct btrfs_fs_info *fs_info)
 	put_list(&fs_info->dir_readas.list);
 }
 
+/* Note the task and the time. The caller holds the lock of the list, or @reada is not in it. */
+static void note_use(struct btrfs_dir_reada *reada)
+{
+	reada->last_use = jiffies;
+	reada->tgid = current->tgid;
+	reada->pid = current->pid;
+}
+
 /* Find the readahead of @dir in the list. The caller holds the lock of @dirs. */
 static struct btrfs_dir_reada *find_reada(struct btrfs_dir_readas *dirs,
 					  const struct btrfs_inode *dir)
@@ -123,9 +131,7 @@ struct btrfs_dir_reada *btrfs_dir_reada_get(struct btrfs_inode *dir)
 	reada = find_reada(dirs, dir);
 	if (reada) {
 		list_move(&reada->list, &dirs->list);
-		reada->last_use = jiffies;
-		reada->tgid = current->tgid;
-		reada->pid = current->pid;
+		note_use(reada);
 		refcount_inc(&reada->refs);
 	} else {
 		clear_bit(BTRFS_INODE_DIR_READA, &dir->runtime_flags);
@@ -156,9 +162,7 @@ static void add_reada(struct btrfs_dir_reada *reada, struct btrfs_inode *dir)
 	struct btrfs_dir_readas *dirs = &dir->root->fs_info->dir_readas;
 	struct btrfs_dir_reada *old;
 
-	reada->last_use = jiffies;
-	reada->tgid = current->tgid;
-	reada->pid = current->pid;
+	note_use(reada);
 	refcount_inc(&reada->refs);
 	spin_lock(&dirs->lock);
 	old = find_reada(dirs, dir);
