@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Send and map in a guest while allocations, searches or reads fail, and end sends early: guest_faults.py JOB DEVICE..."""
+"""Send, map and walk in a guest while allocations, searches or reads fail, and end sends early: guest_faults.py JOB DEVICE..."""
 
 import contextlib
 import errno
@@ -109,8 +109,18 @@ def fiemap_directly(path, around=contextlib.nullcontext()):
     return hashlib.sha256(buffer).hexdigest()
 
 
+def walk_directly(top, around=contextlib.nullcontext()):
+    """Return a digest of what stat(2) says of all files below `top`, and of their data. `around` is entered for the walk."""
+    try:
+        with around:
+            found = guest.walk(top, reads=True)
+    except MemoryError as error:
+        raise OSError(errno.ENOMEM, "no memory for Python") from error
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+
+
 def faults(device, turns):
-    """Send and map while allocations, searches or reads fail at random. Print the number of outcomes of each kind."""
+    """Send, map and walk while allocations, searches or reads fail at random. Print the number of outcomes of each kind."""
     size = int(guest.sysfs(device, "size"))
 
     def table(target):
@@ -148,10 +158,12 @@ def faults(device, turns):
     if "failslab" in kinds:
         kinds.append("one allocation")
     top = guest.mount("/dev/mapper/faulty", MNT, "ro")
+    guest.read_directories_ahead()
     jobs = [functools.partial(guest.send_directly, top / snap, guest.subvolume_id(top / parent) if parent else 0, encoded)
             for snap, parent in SENDS if snap.startswith("small") for encoded in (False, True)]
     sends = len(jobs)
     jobs += [functools.partial(fiemap_directly, top / name) for name in ("data1/pieces0", "copied/file", "deep/file")]
+    jobs += [functools.partial(walk_directly, top / name) for name in ("small1", "data1")]
     wanted = [job() for job in jobs]
     counts = [count_allocations(job) for job in jobs] if "one allocation" in kinds else []
     chance, outcomes = random.Random(6), {}

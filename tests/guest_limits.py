@@ -221,6 +221,20 @@ def refused(file, value):
     return False
 
 
+def refused_reads(directory):
+    """List a directory, and read each file without waiting, of which nothing is in memory. Return the number of reads refused for that."""
+    refusals = 0
+    for path in directory.iterdir():
+        if path.is_file():
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                os.preadv(handle, [bytearray(K)], 0, os.RWF_NOWAIT)
+            except BlockingIOError:
+                refusals += 1
+            os.close(handle)
+    return refusals
+
+
 def switches(device):
     """Send with several settings, write invalid values, and mount with other defaults."""
     top = guest.mount(device, MNT, "ro")
@@ -250,6 +264,10 @@ def switches(device):
         with counted() as walked:
             digest = hashlib.sha256(json.dumps(guest.walk(top / "small1", reads=True)).encode()).hexdigest()
         found["walks"].append({"digest": digest, "counted": walked})
+    change(DEFAULTS | {"dir_enable": "1"})
+    guest.drop_caches()
+    with counted() as found["without waiting"]:
+        found["refused reads"] = refused_reads(top / "small1")
     change(DEFAULTS)
     bad = {"tree_enable": ("2", "-1", "x", "1 1"), "data_enable": ("2", "-1", "x", "4294967297"), "dir_enable": ("2", "-1"),
            "window_kb": ("-1", "x", "4294967296")}

@@ -260,6 +260,9 @@ def test_readahead_can_be_switched():
         # All data that was read ahead is used.
         assert 10_000 < walk["data_used_kb"] == walk["data_submitted_kb"] == walk["data_planned_kb"]
         assert walk["data_wasted_kb"] == 0
+    # Reads that must not wait read nothing ahead.
+    assert found["refused reads"] > 500
+    assert found["without waiting"]["data_planned_kb"] == 0
     assert len(found["sends"]) == 10
     for send in found["sends"]:
         settings, counted = send["settings"], send["counted"]
