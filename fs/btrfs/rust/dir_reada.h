@@ -48,8 +48,17 @@ struct btrfs_dir_reada {
 	bool is_done;
 };
 
+/* dir_readas.c */
 void btrfs_dir_readas_init(struct btrfs_fs_info *fs_info);
 void btrfs_dir_readas_destroy(struct btrfs_fs_info *fs_info);
+void btrfs_dir_readas_add(struct btrfs_dir_reada *reada, struct btrfs_inode *dir);
+void btrfs_dir_readas_ask(const struct btrfs_inode *dir, struct btrfs_rust_directory *directory);
+struct btrfs_rust_walk btrfs_dir_readas_walk(struct btrfs_root *root);
+void btrfs_dir_readas_set_walk(struct btrfs_root *root, struct btrfs_rust_walk walk);
+struct btrfs_dir_reada *btrfs_dir_reada_get(struct btrfs_inode *dir);
+void btrfs_dir_reada_put(struct btrfs_dir_reada *reada);
+
+/* dir_reada.c */
 
 struct btrfs_dir_reada *btrfs_dir_reada_begin(struct btrfs_inode *dir, u64 pos, u64 last_index);
 void btrfs_dir_reada_list(struct btrfs_dir_reada *reada, struct btrfs_inode *dir, u64 pos);
@@ -58,8 +67,6 @@ void btrfs_dir_reada_end(struct btrfs_dir_reada *reada, struct file *file,
 			 struct btrfs_path *path);
 void btrfs_dir_reada_look_up(struct btrfs_inode *dir, u64 ino);
 
-struct btrfs_dir_reada *btrfs_dir_reada_get(struct btrfs_inode *dir);
-void btrfs_dir_reada_put(struct btrfs_dir_reada *reada);
 struct btrfs_rust_others btrfs_dir_reada_others(const struct btrfs_reada_total *total, u64 held);
 void btrfs_dir_reada_go_on(struct btrfs_dir_reada *reada, struct btrfs_root *root);
 

@@ -19,7 +19,8 @@
 //! The leaves with DIR_ITEMs are used in random order. They are planned as the lookups double.
 //!
 //! A task that descends into subdirectories needs the inodes in the next ones, too; see
-//! [`Children`]. One that reads the files needs their data, too; see [`Files`].
+//! [`Children`], and [`KeyOrder`] for trees that are laid out in the order of the walk. One that
+//! reads the files needs their data, too; see [`Files`].
 
 use kernel::{
     prelude::*,
@@ -51,6 +52,7 @@ mod directory;
 mod entries;
 mod files;
 mod head;
+mod key_order;
 mod names;
 mod sequence;
 
@@ -78,6 +80,8 @@ pub(crate) use directory::{
 };
 use entries::Entries;
 use files::Files;
+use key_order::KeyOrder;
+pub(crate) use key_order::Walk;
 use names::Names;
 
 /// Lookups before the first plan: a task that looks up a single entry reads no more for that.
@@ -115,6 +119,7 @@ pub(crate) struct DirReada {
     entries: Entries,
     names: Names,
     children: Children,
+    key_order: KeyOrder,
     files: Files,
     /// Set if the order of the lookups is known or expected.
     is_started: bool,
@@ -162,6 +167,7 @@ impl DirReada {
             entries: Entries::new(),
             names: Names::new(names, listing, mark),
             children: Children::new(Self::window(disk, window)),
+            key_order: KeyOrder::new(Self::window(disk, window)),
             files: Files::new(disk, directory.reading),
             is_started: is_expected,
             by_inode,
@@ -325,7 +331,7 @@ impl DirReada {
                 Usage::Little => self.is_stopped = true,
             }
             if !self.is_stopped {
-                let held = self.batches.len() + self.children.held();
+                let held = self.batches.len() + self.children.held() + self.held_in_key_order();
                 self.plan_inodes(tree, self.room(self.window, held, others), cache);
             }
         }

@@ -45,7 +45,7 @@ impl Usage {
     }
 
     /// The usage of a batch of `count`, of which some are `unused`.
-    fn of_count(unused: usize, count: usize) -> Self {
+    pub(super) fn of_count(unused: usize, count: usize) -> Self {
         if unused > FEW_UNUSED && unused * 2 > count {
             Self::Little
         } else if unused * 8 > count {
@@ -62,7 +62,7 @@ fn count_unused(leaves: &[u64], cache: &impl Cache) -> usize {
 }
 
 /// Leaves or files that are judged together, if batches are smaller.
-const ENOUGH: usize = 4 * FEW_UNUSED;
+pub(super) const ENOUGH: usize = 4 * FEW_UNUSED;
 
 /// The leaves or files of batches that the task has passed, and the unused ones of them.
 #[derive(Default)]
@@ -201,6 +201,7 @@ impl DirReada {
         } else {
             self.batches.len()
         };
-        (inodes + self.children.held()) as u64 * u64::from(self.disk.nodesize)
+        (inodes + self.children.held() + self.held_in_key_order()) as u64
+            * u64::from(self.disk.nodesize)
     }
 }

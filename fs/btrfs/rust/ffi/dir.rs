@@ -19,7 +19,8 @@ use crate::{
         Directory,
         Habit,
         Kind,
-        Reading, //
+        Reading,
+        Walk, //
     },
     tree::Leaf, //
 };
@@ -316,7 +317,8 @@ fn leaves_of(leaves: &[Leaf], held: u64) -> bindings::btrfs_rust_leaves {
 }
 
 /// Notes that the task has listed the subdirectory `ino`, and whether lookups of its entries are
-/// expected. Returns whether to plan a batch for the next subdirectories.
+/// expected. `walk` is the task's use of leaves in key order. Returns whether to plan a batch for
+/// the next subdirectories.
 ///
 /// # Safety
 ///
@@ -326,9 +328,35 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_list_child(
     reada: *mut bindings::btrfs_rust_dir_reada,
     ino: u64,
     is_expected: bool,
+    walk: bindings::btrfs_rust_walk,
 ) -> bool {
+    let walk = Walk {
+        size: walk.size,
+        passed: walk.passed,
+        unused: walk.unused,
+        enough: walk.enough,
+    };
     // SAFETY: `reada` was initialized, and C holds its lock.
-    unsafe { Storage::get_mut(reada) }.list_child(ino, is_expected)
+    unsafe { Storage::get_mut(reada) }.list_child(ino, is_expected, walk)
+}
+
+/// How the walk has used leaves in key order, as of the last plan for subdirectories.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_dir_reada_list`].
+#[no_mangle]
+pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_walk(
+    reada: *const bindings::btrfs_rust_dir_reada,
+) -> bindings::btrfs_rust_walk {
+    // SAFETY: `reada` was initialized, and C holds its lock.
+    let walk = unsafe { Storage::get(reada) }.walk();
+    bindings::btrfs_rust_walk {
+        size: walk.size,
+        passed: walk.passed,
+        unused: walk.unused,
+        enough: walk.enough,
+    }
 }
 
 /// Plans a batch for the next subdirectories. Reads nodes and waits for them.
