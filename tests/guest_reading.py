@@ -260,7 +260,7 @@ def copies(top):
     """Map files and delete their reflinked copies meanwhile, in the running transaction and with a commit. Return the extents."""
     guest.run("btrfs", "subvolume", "create", top / "loose")
     found = {}
-    # Several times: fiemap may have to walk backrefs in any case, if a transaction runs already, or at the end of a leaf.
+    # Several times: with mutants, a single file did not always show wrong extents.
     for number, kind in itertools.product(range(3), ("running", "committed")):
         name = f"{kind}{number}"
         with open(top / "loose" / name, "wb+") as file, open(top / f"loose/{name}-copy", "wb") as copy:
