@@ -59,7 +59,6 @@ struct btrfs_dir_reada *btrfs_dir_reada_get(struct btrfs_inode *dir);
 void btrfs_dir_reada_put(struct btrfs_dir_reada *reada);
 
 /* dir_reada.c */
-
 struct btrfs_dir_reada *btrfs_dir_reada_begin(struct btrfs_inode *dir, u64 pos, u64 last_index);
 void btrfs_dir_reada_list(struct btrfs_dir_reada *reada, struct btrfs_inode *dir, u64 pos);
 void btrfs_dir_reada_add(struct btrfs_dir_reada *reada, const void *buf, int entries, u64 pos);

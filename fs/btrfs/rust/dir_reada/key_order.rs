@@ -4,9 +4,9 @@
 //! walk: a copy, or an unpacked archive.
 //!
 //! The inode numbers of such a tree ascend along the walk, and its leaves are used in key order. At
-//! first, the leaves that come next are only predicted. If the walk has read most of them when it
-//! has passed them, they are read ahead, in batches that grow as long as they are used. All
-//! directories of a walk share this experience; see [`Walk`].
+//! first, the leaves that come next are only predicted. If at most 1 of 32 is not in memory when
+//! the walk has passed them, the next ones are read ahead, in batches that grow as long as they
+//! are used. All directories of a walk share this experience; see [`Walk`].
 
 use kernel::prelude::*;
 

@@ -44,6 +44,28 @@ impl Cache for RootCache {
     }
 }
 
+impl From<bindings::btrfs_rust_walk> for Walk {
+    fn from(walk: bindings::btrfs_rust_walk) -> Self {
+        Self {
+            size: walk.size,
+            passed: walk.passed,
+            unused: walk.unused,
+            enough: walk.enough,
+        }
+    }
+}
+
+impl From<Walk> for bindings::btrfs_rust_walk {
+    fn from(walk: Walk) -> Self {
+        Self {
+            size: walk.size,
+            passed: walk.passed,
+            unused: walk.unused,
+            enough: walk.enough,
+        }
+    }
+}
+
 /// Initializes the readahead of a directory.
 ///
 /// # Safety
@@ -330,14 +352,8 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_list_child(
     is_expected: bool,
     walk: bindings::btrfs_rust_walk,
 ) -> bool {
-    let walk = Walk {
-        size: walk.size,
-        passed: walk.passed,
-        unused: walk.unused,
-        enough: walk.enough,
-    };
     // SAFETY: `reada` was initialized, and C holds its lock.
-    unsafe { Storage::get_mut(reada) }.list_child(ino, is_expected, walk)
+    unsafe { Storage::get_mut(reada) }.list_child(ino, is_expected, walk.into())
 }
 
 /// How the walk has used leaves in key order, as of the last plan for subdirectories.
@@ -350,13 +366,7 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_walk(
     reada: *const bindings::btrfs_rust_dir_reada,
 ) -> bindings::btrfs_rust_walk {
     // SAFETY: `reada` was initialized, and C holds its lock.
-    let walk = unsafe { Storage::get(reada) }.walk();
-    bindings::btrfs_rust_walk {
-        size: walk.size,
-        passed: walk.passed,
-        unused: walk.unused,
-        enough: walk.enough,
-    }
+    unsafe { Storage::get(reada) }.walk().into()
 }
 
 /// Plans a batch for the next subdirectories. Reads nodes and waits for them.
