@@ -185,6 +185,31 @@ def faults(device, turns):
     guest.umount(MNT)
 
 
+def walk(device):
+    """Walk a small tree once for each of its allocations, and let that one fail. Print the number of outcomes of each kind."""
+    guest.mkfs(device, "--nodesize", "4096")
+    top = guest.mount(device, MNT)
+    for number in range(40):
+        path = top / f"{number % 4}/{number}"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"data" * 2 * K)
+    guest.umount(MNT)
+    top, outcomes = guest.mount(device, MNT, "ro"), {}
+    guest.read_directories_ahead()
+    set_up_faults()
+    wanted = walk_directly(top)
+    for number in range(count_allocations(functools.partial(walk_directly, top))):
+        guest.drop_caches()
+        try:
+            found = walk_directly(top, failing("fail-nth", number + 1))
+            outcome = "the same" if found == wanted else "another"
+        except OSError as error:
+            outcome = errno.errorcode[error.errno]
+        outcomes[outcome] = outcomes.get(outcome, 0) + 1
+    print(json.dumps(outcomes))
+    guest.umount(MNT)
+
+
 def end(device):
     """End sends from a slow disk early, in several ways. The streams must be cut, and not differ otherwise. Pending reads must not prevent
     the unmount.
@@ -267,4 +292,4 @@ def kill(device):
 
 
 if __name__ == "__main__":
-    run(faults, end, kill)
+    run(faults, walk, end, kill)

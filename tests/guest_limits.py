@@ -365,6 +365,26 @@ def corners(device):
     print(json.dumps(found))
 
 
+def descent(device):
+    """Make a tree in the order of a walk, and walk it. Print the readahead after each listing of a directory, in KiB."""
+    guest.mkfs(device, "--nodesize", "4096")
+    top = guest.mount(device, MNT)
+    for numbers in itertools.product(range(8), repeat=4):
+        directory = top.joinpath(*map(str, numbers))
+        directory.mkdir(parents=True)
+        for name in "ab":
+            (directory / name).touch()
+    guest.umount(MNT)
+    top, found = guest.mount(device, MNT, "ro"), []
+    guest.read_directories_ahead()
+    for where, _, names in os.walk(top):
+        for name in names:
+            os.lstat(os.path.join(where, name))
+        found.append(ahead()["tree"])
+    guest.umount(MNT)
+    print(json.dumps(found))
+
+
 def trace(device):
     """Record tracepoints and counters of a send from a slow disk that is killed."""
     events = ("plan", "submit", "wait", "waste")
@@ -391,6 +411,6 @@ def trace(device):
 
 if __name__ == "__main__":
     {"windows": windows, "order": order, "crowd": crowd, "commits": commits, "relocation": relocation, "cgroup": cgroup,
-     "switches": switches, "count": count, "calls": calls, "corners": corners, "trace": trace}[sys.argv[1]](*sys.argv[2:])
+     "switches": switches, "count": count, "calls": calls, "corners": corners, "descent": descent, "trace": trace}[sys.argv[1]](*sys.argv[2:])
     if lost := leaks():
         sys.exit(lost)

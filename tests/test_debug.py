@@ -157,6 +157,16 @@ def test_faults_give_an_error_or_the_same(copy, flavour, turns, fault, error):
         assert min(counts.get((kind, outcome), 0) for outcome in ("the same", error if kind == fault else "EIO")) > turns / 50, counts
 
 
+def test_no_failing_allocation_changes_a_walk():
+    disk = blank("walk", 160 << 20)
+    said = debug_vm("um-debug", FAULTS, "walk", "DEVICE", disk=disk, expect=r"-ENOMEM|-12\b|BTRFS error|Call Trace")
+    disk.unlink()
+    print(said)
+    outcomes = json.loads(said.splitlines()[0])
+    # Readahead goes without memory. Python and upstream do not.
+    assert set(outcomes) == {"the same", "ENOMEM"} and outcomes["the same"] > 20
+
+
 @long
 def test_no_failing_allocation_loses_a_command():
     disk = blank("upstream", 160 << 20)

@@ -286,6 +286,17 @@ def test_readahead_can_be_switched():
                 assert settings.get("data_enable") == "0" and data == 0 or data > 1024
 
 
+def test_a_descent_in_key_order_is_read_further_ahead():
+    disk = blank("descent")
+    ahead = json.loads(vm("um-rust", LIMITS, "descent", "/dev/ubdb", disks=[disk]))
+    disk.unlink()
+    print(ahead[::50])
+    # Batches for subdirectories have at most 500 KiB here, as long as the walk is not known to be in key order.
+    assert max(ahead[:1000]) < 1000 and max(ahead[1000:]) > 1500
+    # At the end of the walk, nothing is left.
+    assert ahead[-1] == 0
+
+
 def test_readahead_is_counted():
     found = json.loads(vm("um-rust", LIMITS, "count", "/dev/ubdb", disks=[image(16384)]))
     print(found)
