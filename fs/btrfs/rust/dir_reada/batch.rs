@@ -111,9 +111,10 @@ impl Batches {
 
     /// Allocates memory for a batch of `count` leaves. Returns whether there is some.
     pub(super) fn reserve(&mut self, count: usize) -> bool {
-        let more = count.saturating_sub(self.last.len());
-        self.last.reserve(more, GFP_KERNEL).is_ok()
-            && self.passed.reserve(count, GFP_KERNEL).is_ok()
+        let [last, passed] =
+            [&self.last, &self.passed].map(|batch| count.saturating_sub(batch.len()));
+        self.last.reserve(last, GFP_KERNEL_ACCOUNT).is_ok()
+            && self.passed.reserve(passed, GFP_KERNEL_ACCOUNT).is_ok()
     }
 
     /// Begins a batch. Returns the usage of the batch that the task has passed.

@@ -150,11 +150,11 @@ impl Children {
     pub(super) fn reserve(&mut self, count: usize) -> bool {
         let entries = &mut self.entries;
         let has_entries = entries
-            .resize(MAX_SCANNED, Entry::default(), GFP_KERNEL)
+            .resize(MAX_SCANNED, Entry::default(), GFP_KERNEL_ACCOUNT)
             .is_ok();
         let deeper = MAX_DEEPER.saturating_sub(self.deeper.len());
         has_entries
-            && self.deeper.reserve(deeper, GFP_KERNEL).is_ok()
+            && self.deeper.reserve(deeper, GFP_KERNEL_ACCOUNT).is_ok()
             && self.batches.reserve(count)
     }
 

@@ -235,10 +235,15 @@ impl Files {
     fn reserve(&mut self) -> bool {
         self.sequence.sort();
         self.ranges.clear();
-        let unread = MAX_FILES.saturating_sub(self.last.unread.len());
-        self.ranges.reserve(MAX_FILES, GFP_KERNEL).is_ok()
-            && self.last.unread.reserve(unread, GFP_KERNEL).is_ok()
-            && self.passed.unread.reserve(MAX_FILES, GFP_KERNEL).is_ok()
+        let [last, passed] =
+            [&self.last, &self.passed].map(|batch| MAX_FILES.saturating_sub(batch.unread.len()));
+        self.ranges.reserve(MAX_FILES, GFP_KERNEL_ACCOUNT).is_ok()
+            && self.last.unread.reserve(last, GFP_KERNEL_ACCOUNT).is_ok()
+            && self
+                .passed
+                .unread
+                .reserve(passed, GFP_KERNEL_ACCOUNT)
+                .is_ok()
     }
 
     /// Begins a batch, unless the last one goes on.
