@@ -375,6 +375,7 @@ def descent(device):
         for name in "ab":
             (directory / name).touch()
     guest.umount(MNT)
+    guest.set_rotational(device, 0)
     top, found = guest.mount(device, MNT, "ro"), []
     guest.read_directories_ahead()
     for where, _, names in os.walk(top):
@@ -411,6 +412,7 @@ def trace(device):
 
 if __name__ == "__main__":
     {"windows": windows, "order": order, "crowd": crowd, "commits": commits, "relocation": relocation, "cgroup": cgroup,
-     "switches": switches, "count": count, "calls": calls, "corners": corners, "descent": descent, "trace": trace}[sys.argv[1]](*sys.argv[2:])
+     "switches": switches, "count": count, "calls": calls, "corners": corners, "descent": descent,
+     "trace": trace}[sys.argv[1]](*sys.argv[2:])
     if lost := leaks():
         sys.exit(lost)
