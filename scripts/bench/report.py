@@ -308,29 +308,29 @@ def plot_sweep(document, path):
 
 
 def plot_sizes(document, path):
-    """Plot time against size, for jobs with enough sizes. Return whether there are any."""
+    """Plot time with nothing cached against size, for jobs with enough sizes. Return whether there are any."""
     lines = {}
     for series in complete(document, "comparison"):
         for job, state in jobs_of(series):
-            for kernel in KERNELS:
-                lines.setdefault((job, series["unit"], series["device"], state), {}).setdefault(kernel, []).append(
+            for kernel in KERNELS if state == "cold" else ():
+                lines.setdefault((job, series["unit"], series["device"]), {}).setdefault(kernel, []).append(
                     (series["size"], statistics.median(pooled(series, job, state, kernel))))
     lines = {key: kernels for key, kernels in lines.items() if len(kernels["C"]) >= ENOUGH_SIZES}
     if not lines:
         return False
-    panels = [*dict.fromkeys((device, unit) for _, unit, device, _ in lines)]
-    with plot(path, (6.5 * len(panels), 5), columns=len(panels)) as all_axes:
+    panels = [*dict.fromkeys((device, unit) for _, unit, device in lines)]
+    with plot(path, (9 * len(panels), 5), columns=len(panels)) as all_axes:
         for (device, unit), axes in zip(panels, all_axes[0]):
-            for number, ((job, *_, state), kernels) in enumerate(item for item in lines.items() if item[0][1:3] == (unit, device)):
-                for kernel, style in zip(KERNELS, ("o:", "o--", "o-")):
-                    axes.plot(*zip(*sorted(kernels[kernel])), style, ms=3, color=f"C{number % 10}",
-                              label=f"{job}, {state}" if kernel == "Rust" else None)
+            for number, ((job, *_), kernels) in enumerate(item for item in lines.items() if item[0][1:] == (unit, device)):
+                for kernel, style in zip(KERNELS, (":", "--", "-")):
+                    axes.plot(*zip(*sorted(kernels[kernel])), style, ms=3, color=f"C{number % 10}", marker="os"[number // 10 % 2],
+                              label=job if kernel == "Rust" else None)
             axes.set_title(DEVICES.get(device, device))
             axes.set_xscale("log")
             axes.set_yscale("log")
             axes.set_xlabel("MiB of 8 extents each" if unit == "MiB" else unit)
-            axes.set_ylabel("time, s (solid: Rust, dashed: C, dotted: upstream)")
-            axes.legend(fontsize="small")
+            axes.set_ylabel("seconds (solid: Rust, dashed: C, dotted: upstream)")
+            axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
     return True
 
 
