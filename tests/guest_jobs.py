@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Helpers of the guest scripts of the tests: run a job, and check for leaks and a disabled lockdep at its end."""
+"""Helpers of the guest scripts of the tests: hold a send; run a job, and check for leaks and a disabled lockdep at its end."""
 
+import os
 import re
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,6 +21,27 @@ NO_LEAKS = re.compile("|".join((
     # Parts of a memory cgroup: an empty list after zeroes, and the node of an xarray with one entry and no parent.
     r"\(size 64\):\n.*\n.*\n +(00 ){16}.*\n +(?P<list>(.. ){8})(?P=list)",
     r"\(size 576\):\n.*\n.*\n +00 00 01 00 (00 ){12}")))
+
+
+class HeldSend:
+    """A send that stands still while nobody takes its stream."""
+
+    def __init__(self, *arguments):
+        self.process = subprocess.Popen(["btrfs", "-q", "send", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.stream = bytearray()
+
+    def take(self, size=1 << 40):
+        """Take up to `size` bytes of the stream, and wait until the send stands still again."""
+        until = len(self.stream) + size
+        while len(self.stream) < until and (part := os.read(self.process.stdout.fileno(), min(64 * K, until - len(self.stream)))):
+            self.stream += part
+        time.sleep(0.2)
+
+    def end(self):
+        """Take the rest of the stream. Return "sent" or the last line of the errors."""
+        self.take()
+        errors = self.process.stderr.read().decode().strip().splitlines()
+        return errors[-1] if self.process.wait() else "sent"
 
 
 def leaks():

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Reproducers of the defects in upstream's code that Documentation/upstream describes: guest_upstream.py DEFECT DEVICE.
+"""Reproducers of the defects in upstream's code that Documentation/upstream describes: guest_upstream.py DEFECT DEVICE [ARGUMENT].
 
 DEVICE is formatted.
 """
@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 import guest
 import guest_faults
 import guest_reading
+from guest_jobs import HeldSend
 
 K = 1024
 BTRFS_IOC_TREE_SEARCH = 0xD0009411
@@ -151,13 +152,16 @@ def unverified_generation(device):
 
 
 def stale_copy(device):
-    """Search a leaf whose first of two copies is outdated, also after the outdated copy was read through another pointer."""
+    """Search a leaf whose first of two copies is outdated, also after the outdated copy was read through another pointer.
+
+    Print what is found, and how many copies are right then.
+    """
     top = Path(MNT)
     image, _, old = make_snapshot(device, "dup")
     pointers = items(old)
     place, (inode, _, _, bytenr, generation) = pointers[len(pointers) // 2]
     _, leaf = image.child(pointers[len(pointers) // 2][1])
-    last_inode = items(leaf)[-1][1][0]
+    right, last_inode = bytes(leaf), items(leaf)[-1][1][0]
     # Make the subvolume outdated, too: write the older generation into its pointer, in both copies of its root.
     _, root = image.find(lambda block: field(block, "level") == 1 and field(block, "owner") != field(old, "owner")
                          and any(entry[3] == bytenr for _, entry in items(block)))
@@ -167,12 +171,15 @@ def stale_copy(device):
     where, _ = image.copies(leaf)
     struct.pack_into("<L", leaf, HEADER["nritems"][0], field(leaf, "nritems") // 2)
     struct.pack_into("<Q", leaf, HEADER["generation"][0], generation - 1)
-    image.write(where, with_checksum(bytes(leaf)))
     for what, subvolumes in (("by itself", ["old"]), ("once the older one is in memory", ["files", "old"])):
-        guest.mount(device, MNT, "ro")
+        image.write(where, with_checksum(bytes(leaf)))
+        guest.mount(device, MNT)
         searches = [(top / name, {"files": inode, "old": last_inode}[name]) for name in subvolumes]
-        print(f"{what}: {[tree_search(*search) for search in searches][-1]}")
+        found = [tree_search(*search) for search in searches][-1]
         guest.umount(MNT)
+        # The kernel has written the copies past the page cache of the device.
+        guest.drop_caches()
+        print(f"{what}: {found}, {len(image.copies(right))} right copies")
 
 
 def utimes_of_another(device):
@@ -392,8 +399,149 @@ def reused_while_read(device):
     print(guest.run("btrfs", "check", "/dev/mapper/slow"))
 
 
+def damaged_pointers(device, job):
+    """Send a snapshot with damaged pointers that lead to new blocks of the running transaction, or look its files up.
+
+    The send reads ahead through pointers that it does not reach.
+    """
+    top = Path(MNT)
+    image, where, block = make_snapshot(device)
+    # New blocks come after those in use. Keep the pointers that are used to open the subvolume: those to its root directory, and the last.
+    pointers = items(block)
+    last = max(pointer[3] for _, pointer in pointers)
+    damaged = [place for place, pointer in pointers[:-1] if pointer[0] > 257]
+    for number, place in enumerate(damaged):
+        struct.pack_into("<Q", block, place + BLOCKPTR, last + (number + 64) * guest_broken.NODESIZE)
+    image.write(where, with_checksum(bytes(block)))
+    guest.mount(device, MNT, "commit=1000,nossd,nodiscard")
+    for number in range(8000):
+        (top / f"files/new{number}").touch()
+    if job == "send":
+        print("sent:", attempt(guest.send_directly, top / "old"))
+        print("blocks refused:", guest.run("dmesg").count("parent transid verify failed"))
+    else:
+        print("errors:", {str(attempt(os.path.getsize, top / f"old/file{number}")) for number in range(300)} - {"0"})
+    os.sync()
+
+    def write():
+        with open(top / "other", "wb", buffering=0) as file:
+            file.write(bytes(4 * K))
+            os.fsync(file.fileno())
+        return "written"
+
+    print("then:", attempt(write))
+    guest.umount(MNT)
+
+
+def written_while_sent(device):
+    """Write to open files while their subvolume is sent, which was set read-only. Look whether the data is there after another mount."""
+    options = "commit=1000"
+    top = mount_blank(device, options=options)
+    guest.run("btrfs", "subvolume", "create", top / "sent")
+    paths = [top / f"sent/file{number:03}" for number in range(40)]
+    for number, path in enumerate(paths):
+        path.write_bytes(bytes(4 << 20 if number == 0 else 256 * K))
+    guest.umount(MNT)
+    guest.mount(device, MNT, options)
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(open(path, "rb+", buffering=0)) for path in paths]
+        guest.run("btrfs", "property", "set", top / "sent", "ro", "true")
+        send = HeldSend(top / "sent")
+        send.take(1 << 20)
+        for file in files:
+            os.pwrite(file.fileno(), b"new", os.fstat(file.fileno()).st_size - 4 * K)
+        print(send.end())
+    guest.umount(MNT)
+    guest.mount(device, MNT)
+    lost = [number for number, path in enumerate(paths) if not path.read_bytes()[-4 * K:].startswith(b"new")]
+    print("writes lost in files:", lost or "none")
+    guest.umount(MNT)
+
+
+# Of the files of changed_while_sent(), each so many are of the kind that the name says.
+LARGE, UNLINKED, OPEN = 10, 9, 3
+PIECES = 12
+
+
+def content_of(number, version):
+    """The content of a file of changed_while_sent(): one inline extent, or some extents with holes between them, or in their new version one."""
+    text = f"{version} {number} ".encode().ljust(20)
+    if number % LARGE:
+        return text * 90
+    piece = text.ljust(4 * K, b"x")
+    return (piece + (piece if version == "new" else bytes(4 * K))) * PIECES
+
+
+def is_old_or_new(number, content):
+    """Whether each block of a file has its old or its new content."""
+    old, new = content_of(number, "old"), content_of(number, "new")
+    return len(content) == len(old) and all(content[start:start + 4 * K] in (old[start:start + 4 * K], new[start:start + 4 * K])
+                                            for start in range(0, len(old), 4 * K))
+
+
+def change_files(files, other):
+    """Write to all files but those without a name. Close these: their items are deleted. Commit, and let new blocks take the places."""
+    for number, file in files:
+        if number % UNLINKED == 0:
+            file.close()
+        else:
+            os.pwrite(file.fileno(), content_of(number, "new"), 0)
+    os.sync()
+    other.mkdir()
+    for number in range(1000):
+        (other / f"{number}").touch()
+        for name in ("user.1", "user.2", "user.3"):
+            os.setxattr(other / f"{number}", name, bytes(1000))
+    guest.drop_caches()
+
+
+def changed_while_sent(device, parent):
+    """Change open files while their subvolume is sent, which was set read-only, and commit. Receive the stream.
+
+    With `parent` "with", the send has a parent. Right: each file has its old or its new content.
+    """
+    count = 2700
+    top = mount_blank(device, options="commit=1000,nossd,nodiscard,max_inline=2048")
+    sent, old = top / "sent", top / "parent"
+    (top / "received").mkdir()
+    guest.run("btrfs", "subvolume", "create", sent)
+    paths = [sent / f"file{number:04}" for number in range(count)]
+    for path in paths:
+        path.write_bytes(b"first")
+    guest.snapshot(sent, old)
+    guest.send(old, keep="/tmp/stream")
+    guest.run("btrfs", "receive", "-f", "/tmp/stream", top / "received")
+    for number, path in enumerate(paths):
+        content = content_of(number, "old")
+        with open(path, "rb+", buffering=0) as file:
+            for start in range(0, len(content), 8 * K):
+                os.pwrite(file.fileno(), content[start:start + 4 * K], start)
+            os.ftruncate(file.fileno(), len(content))
+    numbers = range(0, count, OPEN)
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(open(paths[number], "rb+", buffering=0)) for number in numbers]
+        for number in range(0, count, UNLINKED):
+            paths[number].unlink()
+        guest.run("btrfs", "property", "set", sent, "ro", "true")
+        send = HeldSend(*(["-p", old] if parent == "with" else []), sent)
+        # Change files that were sent, that are being sent, and that will be sent.
+        for turn in range(4):
+            send.take(1 << 20)
+            change_files(list(zip(numbers, files))[turn::4], top / f"other{turn}")
+        print(result := send.end())
+    if result != "sent":
+        return
+    Path("/tmp/stream").write_bytes(send.stream)
+    guest.run("btrfs", "receive", "-f", "/tmp/stream", top / "received")
+    found = {path.name: path.read_bytes() for path in (top / "received/sent").iterdir()}
+    wrong = [number for number, path in enumerate(paths) if number % UNLINKED and not is_old_or_new(number, found.pop(path.name, b"-"))]
+    print(f"wrong files: {wrong or 'none'}, others: {sorted(found) or 'none'}")
+    guest.umount(MNT)
+
+
 if __name__ == "__main__":
     {"zero_disk_num_bytes": zero_disk_num_bytes, "data_of_a_directory": data_of_a_directory,
      "unverified_wait": unverified_wait, "unverified_generation": unverified_generation, "leaf_without_items": leaf_without_items,
      "stale_copy": stale_copy, "utimes_of_another": utimes_of_another, "lost_mkfile": lost_mkfile, "stale_shared": stale_shared,
-     "moved_while_read": moved_while_read, "reused_while_read": reused_while_read}[sys.argv[1]](sys.argv[2])
+     "moved_while_read": moved_while_read, "reused_while_read": reused_while_read, "damaged_pointers": damaged_pointers,
+     "written_while_sent": written_while_sent, "changed_while_sent": changed_while_sent}[sys.argv[1]](*sys.argv[2:])

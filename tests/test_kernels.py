@@ -333,6 +333,8 @@ def test_special_extents_are_read_once():
         assert found[name]["data_wasted_kb"] == 0 and kib * 0.7 < found[name]["data_used_kb"] <= kib * 1.1
     # The send clones the 60 parts of 64 KiB. Their readahead would be wasted, so credit limits it.
     assert 128 < found["parts"]["data_planned_kb"] < 1024
+    # Their data cannot be verified before they are open.
+    assert found["verity"]["data_planned_kb"] == found["verity"]["data_submitted_kb"] == 0
 
 
 def test_a_send_can_end_at_any_moment():
@@ -490,11 +492,17 @@ def test_damaged_data_is_counted_as_often(flavour):
 @pytest.mark.parametrize("defect, expected", [("unverified_wait", "while it is read: EUCLEAN"),
                                               ("unverified_generation", "once it is in memory: EIO"),
                                               ("leaf_without_items", "at first: EUCLEAN"),
-                                              ("stale_copy", "once the older one is in memory: 1 items"),
-                                              ("utimes_of_another", "At snapshot new")])
+                                              ("stale_copy", "once the older one is in memory: 1 items, 2 right copies"),
+                                              ("utimes_of_another", "At snapshot new"),
+                                              ("damaged_pointers send", "blocks refused: 1\nthen: written"),
+                                              ("damaged_pointers look_up", "errors: {'EUCLEAN'}\nthen: written"),
+                                              ("written_while_sent", "writes lost in files: none"),
+                                              ("changed_while_sent with", "wrong files: none, others: none"),
+                                              ("changed_while_sent without", "wrong files: none, others: none")])
 def test_defects_of_upstream_are_mended(defect, expected, flavour):
-    disk = blank("upstream", 160 << 20)
-    assert expected in vm(flavour, UPSTREAM, defect, "/dev/ubdb", disks=[disk],
+    disk = blank("upstream", 320 << 20)
+    job, *arguments = defect.split()
+    assert expected in vm(flavour, UPSTREAM, job, "/dev/ubdb", *arguments, disks=[disk],
                           options=["--expect", "BTRFS (critical|error)"])
     disk.unlink()
 
