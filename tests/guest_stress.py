@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import os
 import random
+import resource
 import signal
 import struct
 import subprocess
@@ -18,7 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 import guest
 from guest_faults import commands, fiemap_directly
 from guest_images import write
-from guest_jobs import K, MNT, run
+from guest_broken import mount_blank
+from guest_jobs import K, MNT, HeldSend, run
+from guest_reading import cached_pages
 
 FIDEDUPERANGE = 0xC0189436
 FILE_DEDUPE_RANGE_DIFFERS = 1
@@ -89,6 +92,92 @@ def commit(device):
         if after - before < undisturbed * 4 // 5:
             sys.exit("the readahead has stopped")
     guest.umount(MNT)
+
+
+def pause_workers(is_on):
+    """Let the workers of the readahead wait, or go on."""
+    Path("/sys/module/btrfs/parameters/reada_pause").write_text("1" if is_on else "0")
+
+
+def replaced(device, parent):
+    """Replace the leaves of a subvolume while the worker of its send has them to read ahead, and let new blocks take their places.
+
+    The subvolume was set read-only when files in it were open for writing. With `parent` "with", the send has a parent. The worker must
+    give up what it has.
+    """
+    count = 5000
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+    top = mount_blank(device, options="commit=1000,nossd,nodiscard,max_inline=2048")
+    sent, other = top / "sent", top / "other"
+    for subvolume in (sent, other):
+        guest.run("btrfs", "subvolume", "create", subvolume)
+    paths = [sent / f"file{number:04}" for number in range(count)]
+    for version in ("old", "new"):
+        # A leaf for each file.
+        for number, path in enumerate(paths):
+            path.write_bytes(f"{version} {number}".encode().ljust(1900))
+        if version == "old":
+            guest.snapshot(sent, top / "parent")
+    guest.umount(MNT)
+    top = guest.mount(device, MNT, "commit=1000,nossd,nodiscard,max_inline=2048")
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(open(path, "rb+", buffering=0)) for path in paths[::2]]
+        guest.run("btrfs", "property", "set", sent, "ro", "true")
+        guest.drop_caches()
+        send = HeldSend(*(["-p", top / "parent"] if parent == "with" else []), sent)
+        send.take(4096 * K)
+        pause_workers(True)
+        before = waiting = not_submitted()
+        while waiting < before + 512 and send.process.poll() is None:
+            send.take(256 * K)
+            waiting = not_submitted()
+        for file in files:
+            os.pwrite(file.fileno(), b"changed", 0)
+        os.sync()
+        for number in range(count):
+            (other / f"new{number}").touch()
+            for name in ("user.1", "user.2", "user.3"):
+                os.setxattr(other / f"new{number}", name, bytes(1000))
+        pause_workers(False)
+        time.sleep(2)
+        print(f"{waiting - before} KiB given to the worker, {waiting - not_submitted()} KiB read after they were freed")
+        print(send.end())
+    os.sync()
+    with open(top / "last", "wb", buffering=0) as file:
+        file.write(bytes(4 * K))
+        os.fsync(file.fileno())
+    guest.umount(MNT)
+    print(guest.run("btrfs", "check", device))
+
+
+def rewritten(device):
+    """Write to a file without checksums between its readahead and its send, after a balance has moved it."""
+    top = mount_blank(device, options="commit=1000")
+    guest.run("btrfs", "subvolume", "create", top / "sent")
+    for number in range(40):
+        (top / f"sent/first{number}").write_bytes(bytes(8 * K))
+    (top / "sent/file").touch()
+    guest.run("chattr", "+C", top / "sent/file")
+    (top / "sent/file").write_bytes(b"old" * 64 * K)
+    with open(top / "sent/file", "rb+", buffering=0) as file:
+        guest.run("btrfs", "property", "set", top / "sent", "ro", "true")
+        guest.drop_caches()
+        send = HeldSend(top / "sent")
+        send.take(128 * K)
+        print(cached_pages(top / "sent/file"), "pages were read ahead")
+        guest.run("btrfs", "balance", "start", "-d", top)
+        os.pwrite(file.fileno(), b"new", 180 * K)
+        started = time.monotonic()
+        print(f"{send.end()} in {time.monotonic() - started:.1f} s")
+    print("the stream has the", "new" if b"new" in send.stream else "old", "data")
+    guest.umount(MNT)
+
+
+def not_submitted():
+    """The tree blocks that readahead has planned and not submitted, in KiB."""
+    [file] = Path("/sys/fs/btrfs").glob("*-*/readahead/stats")
+    stats = {name: int(number) for name, number in map(str.split, file.read_text().splitlines())}
+    return stats["tree_planned_kb"] - stats["tree_submitted_kb"]
 
 
 def dedupe(source, target):
@@ -196,4 +285,4 @@ def stress(device, seconds):
 
 
 if __name__ == "__main__":
-    run(evict, commit, stress)
+    run(evict, commit, replaced, rewritten, stress)

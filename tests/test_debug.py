@@ -77,6 +77,25 @@ def test_a_commit_does_not_end_the_readahead(copy):
     assert debug_vm("um-debug", STRESS, "commit", "DEVICE", disk=copy).count("during the commit") == 3
 
 
+@pytest.mark.parametrize("parent", ["with", "without"])
+def test_a_worker_gives_up_leaves_that_a_commit_has_freed(parent):
+    disk = blank("replaced", 640 << 20)
+    said = debug_vm("um-rust-debug", STRESS, "replaced", "DEVICE", parent, disk=disk)
+    given, read = re.match(r"(\d+) KiB given to the worker, (-?\d+) KiB read after they were freed\nsent\n", said).groups()
+    assert int(given) > 500 and int(read) == 0 and "no error found" in said
+    disk.unlink()
+
+
+def test_what_is_written_after_a_balance_is_sent():
+    disk = blank("rewritten", 640 << 20)
+    said = debug_vm("um-rust-debug", STRESS, "rewritten", "DEVICE", disk=disk)
+    print(said)
+    # Pages were read ahead, so that the balance may have made them wrong. A send that waits until none is dirty takes 30 seconds and more.
+    assert int(said.split()[0]) > 0
+    assert float(re.search(r"sent in ([\d.]+) s", said)[1]) < 15 and "has the new data" in said
+    disk.unlink()
+
+
 def test_the_sender_is_charged_for_what_is_read_ahead(copy):
     assert "with another priority" in debug_vm("um-debug", READING, "charge", "DEVICE", disk=copy)
 

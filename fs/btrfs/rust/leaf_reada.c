@@ -3,9 +3,9 @@
 /*
  * Locking and I/O for the readahead of leaves by send. leaf_reada.rs decides what to read.
  *
- * A plan is valid as long as commit_root_sem is held. After that, only relocation can free blocks
- * of a tree that is being sent: a snapshot replaces no more than the root node, and a root that is
- * being sent is not deleted.
+ * A plan is valid as long as the commit roots are those of the plan. A commit that replaces one
+ * frees blocks of its tree. A balance moves blocks, and a subvolume that was set read-only may have
+ * files that are still open for writing.
  *
  * The sender submits the first chunk of a batch. A worker submits the others, since the queue of a
  * slow disk may be full. The sender does not touch the plan while the worker owns it.
@@ -20,10 +20,12 @@
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <trace/events/btrfs.h>
+#include "../accessors.h"
 #include "../ctree.h"
 #include "../extent_io.h"
 #include "../fs.h"
 #include "../volumes.h"
+#include "debug/debug.h"
 #include "leaf_reada.h"
 #include "reada_stats.h"
 
@@ -77,11 +79,18 @@ void btrfs_reada_count_batch(const struct btrfs_root *root, const struct btrfs_r
 	trace_btrfs_readahead_plan(root, 0, bytes, batch->held);
 }
 
+/* The generation of the commit root of @root, 0 for NULL. The caller holds commit_root_sem. */
+static u64 root_generation(const struct btrfs_root *root)
+{
+	return root ? btrfs_header_generation(root->commit_root) : 0;
+}
+
 /* Submit a chunk, or part of it if a task waits for commit_root_sem. The caller holds that. */
 static void submit_chunk(struct btrfs_leaf_reada *reada)
 {
 	struct btrfs_fs_info *fs_info = reada->left->fs_info;
-	bool is_dropped = fs_info->last_reloc_trans > reada->last_reloc_trans;
+	bool is_dropped = root_generation(reada->left) != reada->left_gen ||
+			  root_generation(reada->right) != reada->right_gen;
 	struct blk_plug plug;
 	u32 done = 0;
 
@@ -110,6 +119,7 @@ static void submit_work(struct work_struct *work)
 	/* The bios get this cgroup on submission, and the I/O priority of the plan. */
 	kthread_associate_blkcg(reada->blkcg_css);
 	while (reada->chunk.count && !READ_ONCE(reada->stop)) {
+		btrfs_debug_pause_reada(&reada->stop);
 		down_read(&fs_info->commit_root_sem);
 		submit_chunk(reada);
 		up_read(&fs_info->commit_root_sem);
@@ -220,7 +230,8 @@ static void plan_batch(struct btrfs_leaf_reada *reada)
 	struct btrfs_fs_info *fs_info = reada->left->fs_info;
 	struct btrfs_reada_total *total = &fs_info->reada_tree;
 
-	reada->last_reloc_trans = fs_info->last_reloc_trans;
+	reada->left_gen = root_generation(reada->left);
+	reada->right_gen = root_generation(reada->right);
 	reada->ioprio = get_current_ioprio();
 	reada->chunk = btrfs_rust_leaf_reada_plan(&reada->plan, reada->left, reada->right,
 						  btrfs_reada_others(total, reada->held));

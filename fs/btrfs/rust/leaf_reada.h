@@ -35,8 +35,9 @@ struct btrfs_leaf_reada {
 	bool stop;
 	/* The bytes of this reader in fs_info->reada_tree. */
 	u64 held;
-	/* fs_info->last_reloc_trans at the last plan. */
-	u64 last_reloc_trans;
+	/* The generations of the commit roots at the last plan. */
+	u64 left_gen;
+	u64 right_gen;
 	struct btrfs_verify_plan verify;
 };
 

@@ -3,6 +3,7 @@
 #include <linux/atomic.h>
 #include <linux/bitops.h>
 #include <linux/debugfs.h>
+#include <linux/delay.h>
 #include <linux/module.h>
 #include <linux/seq_file.h>
 #include <linux/string.h>
@@ -69,6 +70,17 @@ void btrfs_counters_exit(void)
 }
 
 #ifdef CONFIG_BTRFS_RUST
+
+static bool reada_pause;
+module_param(reada_pause, bool, 0644);
+MODULE_PARM_DESC(reada_pause, "Whether the workers of the readahead wait (default off)");
+
+/* Wait as long as the parameter is on, but not after @stop is set. */
+void btrfs_debug_pause_reada(const bool *stop)
+{
+	while (READ_ONCE(reada_pause) && !READ_ONCE(*stop))
+		msleep(20);
+}
 
 /*
  * Tunables: module parameters that switch off single parts, to measure the effect of each. Without
