@@ -333,10 +333,12 @@ def calls(device):
 
 
 def corners(device):
-    """Count sends of compressed extents of several blocks, of the tails of such extents, and of clones of parts of one extent."""
+    """Count sends of compressed extents of several blocks, of the tails of such extents, of clones of parts of one extent, and of files with
+    fs-verity.
+    """
     guest.mkfs(device)
     top, chance = guest.mount(device, MNT), random.Random(1)
-    for name in ("whole", "sources", "tails", "parts"):
+    for name in ("whole", "sources", "tails", "parts", "verity"):
         guest.run("btrfs", "subvolume", "create", top / name)
     for name in ("whole", "sources"):
         guest.run("btrfs", "property", "set", top / name, "compression", "zstd")
@@ -344,6 +346,8 @@ def corners(device):
         # An extent of 4 blocks on disk; an extent of one, for a file whose last 904 bytes are in a block of their own.
         (top / f"whole/file{number}").write_bytes(chance.randbytes(12 * K) * 8)
         (top / f"sources/file{number}").write_bytes(chance.randbytes(K) * 8 + bytes(904))
+        (top / f"verity/file{number}").write_bytes(bytes(64 * K))
+        guest.enable_verity(top / f"verity/file{number}")
     (top / "parts/whole").write_bytes(chance.randbytes(4 * K * K))
     os.sync()
     for number in range(60):
@@ -351,16 +355,16 @@ def corners(device):
             guest.clone_range(source, 8 * K, 0, target, 0)
         with open(top / "parts/whole", "rb") as source, open(top / f"parts/part{number}", "wb") as target:
             guest.clone_range(source, (number + 1) * 64 * K, 64 * K, target, 0)
-    for name in ("whole", "tails", "parts"):
+    for name in ("whole", "tails", "parts", "verity"):
         guest.run("btrfs", "property", "set", top / name, "ro", "true")
     guest.umount(MNT)
     guest.mount(device, MNT, "ro")
     found = {}
-    for name, window in (("whole", "0"), ("tails", "0"), ("parts", "128")):
+    for name, window in (("whole", "0"), ("tails", "0"), ("parts", "128"), ("verity", "0")):
         change({"window_kb": window})
         guest.drop_caches()
         with counted() as found[name]:
-            guest.send(top / name, options=[] if name == "parts" else ["--proto", "2", "--compressed-data"])
+            guest.send(top / name, options=[] if name in ("parts", "verity") else ["--proto", "2", "--compressed-data"])
     guest.umount(MNT)
     print(json.dumps(found))
 

@@ -100,9 +100,10 @@ pub(crate) trait Items {
     fn key(&self, slot: u32) -> Key;
     /// The file extent item in `slot`, if it has data on disk.
     fn extent(&self, slot: u32) -> Option<Extent>;
-    /// Whether the inode item in `slot` is of a linked regular file. Only these have data to send.
+    /// Whether the inode item in `slot` is of a linked regular file without fs-verity. Only linked
+    /// files have data to send. Data with fs-verity cannot be verified before the file is open.
     fn is_file(&self, slot: u32) -> bool;
-    /// Whether the data of the inode in `slot` has checksums, and no hashes of fs-verity.
+    /// Whether the data of the inode in `slot` has checksums.
     fn is_checked(&self, slot: u32) -> bool;
 }
 

@@ -201,27 +201,28 @@ static u8 item_type(const struct extent_buffer *leaf, u32 slot)
 	return btrfs_rust_item_key(leaf, slot).type;
 }
 
-/* Whether the item is the inode item of a regular file with links. */
+/* Whether the item is the inode item of a regular file with links, without hashes of fs-verity. */
 bool btrfs_rust_item_is_file(const struct extent_buffer *leaf, u32 slot)
 {
+	const u64 has_verity = (u64)BTRFS_INODE_RO_VERITY << 32;
 	const struct btrfs_inode_item *item;
 
 	if (item_type(leaf, slot) != BTRFS_INODE_ITEM_KEY)
 		return false;
 	item = btrfs_item_ptr(leaf, slot, struct btrfs_inode_item);
-	return S_ISREG(btrfs_inode_mode(leaf, item)) && btrfs_inode_nlink(leaf, item) > 0;
+	return S_ISREG(btrfs_inode_mode(leaf, item)) && btrfs_inode_nlink(leaf, item) > 0 &&
+	       !(btrfs_inode_flags(leaf, item) & has_verity);
 }
 
-/* Whether the data of an inode item has checksums, and no hashes of fs-verity. */
+/* Whether the data of an inode item has checksums. */
 bool btrfs_rust_item_is_checked(const struct extent_buffer *leaf, u32 slot)
 {
-	const u64 unchecked = BTRFS_INODE_NODATASUM | (u64)BTRFS_INODE_RO_VERITY << 32;
 	const struct btrfs_inode_item *item;
 
 	if (item_type(leaf, slot) != BTRFS_INODE_ITEM_KEY)
 		return false;
 	item = btrfs_item_ptr(leaf, slot, struct btrfs_inode_item);
-	return !(btrfs_inode_flags(leaf, item) & unchecked);
+	return !(btrfs_inode_flags(leaf, item) & BTRFS_INODE_NODATASUM);
 }
 
 /* Read a file extent item. @bytenr is 0 unless it is a regular extent with data on disk. */

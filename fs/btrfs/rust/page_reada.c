@@ -8,9 +8,7 @@
 #include <linux/backing-dev.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
-#include <linux/rcupdate_wait.h>
 #include <linux/sched/signal.h>
-#include <linux/xarray.h>
 #include "../btrfs_inode.h"
 #include "../ctree.h"
 #include "../extent_io.h"
@@ -30,7 +28,7 @@ struct btrfs_reada_inode {
 	u64 unused;
 	/* Used pages before this file offset are counted already. */
 	u64 counted;
-	/* Whether the page cache was empty before the readahead; its data pages after it. */
+	/* Whether the page cache was empty before the readahead; its pages after it. */
 	bool clean;
 	unsigned long nrpages;
 	/* The send has begun to read the inode, and is responsible for its page cache. */
@@ -39,39 +37,15 @@ struct btrfs_reada_inode {
 	u64 last_reloc_trans;
 };
 
-/*
- * The number of pages in the page cache of an inode. In a file with fs-verity, do not count the
- * hashes: they follow the end of the file, and may come with the first read of the data.
- */
-static unsigned long nr_data_pages(const struct btrfs_reada_inode *held)
+static unsigned long nr_pages(const struct btrfs_reada_inode *held)
 {
-	const pgoff_t last = (i_size_read(held->inode) - 1) >> PAGE_SHIFT;
-	XA_STATE(xas, &held->inode->i_mapping->i_pages, 0);
-	unsigned long nr = 0;
-	struct folio *folio;
-
-	/* Other tasks may have read many pages. The readahead then drops none of them. */
-	if (!IS_VERITY(held->inode) || !held->clean)
-		return held->inode->i_mapping->nrpages;
-	rcu_read_lock();
-	xas_for_each(&xas, folio, last) {
-		if (xas_retry(&xas, folio))
-			continue;
-		if (!xa_is_value(folio))
-			nr += 1UL << xas_get_order(&xas);
-		if (need_resched()) {
-			xas_pause(&xas);
-			cond_resched_rcu();
-		}
-	}
-	rcu_read_unlock();
-	return nr;
+	return held->inode->i_mapping->nrpages;
 }
 
 /* Whether, by the page counts, only the readahead has filled the page cache of an inode. */
 static bool is_clean(const struct btrfs_reada_inode *held)
 {
-	return held->clean && nr_data_pages(held) <= held->nrpages;
+	return held->clean && nr_pages(held) <= held->nrpages;
 }
 
 static bool lacks_checksums(const struct btrfs_reada_inode *held)
@@ -104,6 +78,12 @@ static void count_unused(struct btrfs_reada_inode *held)
 	held->unused = 0;
 }
 
+/* Drop the pages of an inode, also those that are being read, but not what other tasks write. */
+static void drop_clean_pages(struct inode *inode)
+{
+	btrfs_drop_clean_folios(inode->i_mapping, 0, LLONG_MAX);
+}
+
 /* Release an inode. Drop its unused pages, unless another task has read pages of it. */
 static void put_inode(struct btrfs_reada_inode *held)
 {
@@ -113,7 +93,7 @@ static void put_inode(struct btrfs_reada_inode *held)
 		count_unused(held);
 		/* Without checksums, pages whose reads are in flight must not stay. */
 		if (may_be_wrong(held) || (is_unused && lacks_checksums(held)))
-			invalidate_inode_pages2(held->inode->i_mapping);
+			drop_clean_pages(held->inode);
 		else if (is_unused)
 			invalidate_mapping_pages(held->inode->i_mapping, 0, -1);
 		iput(held->inode);
@@ -139,6 +119,19 @@ void btrfs_page_reada_end(struct btrfs_data_reada *reada)
 		folio_put(reada->marked);
 }
 
+/*
+ * Whether data of an inode can be read ahead. With corrupted key order, the planner may have seen
+ * another inode item. Data with fs-verity cannot be verified before the file is open. With
+ * REMAP_TREE, a block group may be moved and its place be reused without a change of
+ * last_reloc_trans: wrong data is noticed by checksums only.
+ */
+static bool can_read(const struct btrfs_inode *inode)
+{
+	return S_ISREG(inode->vfs_inode.i_mode) && !IS_VERITY(&inode->vfs_inode) &&
+	       !(inode->flags & BTRFS_INODE_NODATASUM &&
+		 btrfs_fs_incompat(inode->root->fs_info, REMAP_TREE));
+}
+
 /* Hold the inode of a range. */
 void btrfs_page_reada_hold(struct btrfs_data_reada *reada,
 			   const struct btrfs_rust_file_range *range)
@@ -153,8 +146,7 @@ void btrfs_page_reada_hold(struct btrfs_data_reada *reada,
 	inode = btrfs_iget(range->ino, reada->root);
 	if (IS_ERR(inode))
 		return;
-	/* With corrupted key order, the planner may have seen another inode item. */
-	if (!S_ISREG(inode->vfs_inode.i_mode)) {
+	if (!can_read(inode)) {
 		iput(&inode->vfs_inode);
 		return;
 	}
@@ -209,7 +201,7 @@ void btrfs_page_reada_read(struct btrfs_data_reada *reada,
 	const pgoff_t count = DIV_ROUND_UP_ULL(end, PAGE_SIZE) - index;
 	/* put_file_data() continues at the mark of this part, which is not too close to the end. */
 	const pgoff_t second = range->is_cut ? min(max(ra_pages / 2, 1), count / 2) : 0;
-	const unsigned long nrpages = nr_data_pages(held);
+	const unsigned long nrpages = nr_pages(held);
 
 	if (!ra_pages)
 		return;
@@ -222,7 +214,7 @@ void btrfs_page_reada_read(struct btrfs_data_reada *reada,
 	if (second)
 		read_window(mapping, reada->marked, index + count - second, second);
 	held->start = min(held->start, (u64)index << PAGE_SHIFT);
-	held->nrpages = nr_data_pages(held);
+	held->nrpages = nr_pages(held);
 	/* An estimate: other tasks may read or free pages of the inode in the meantime. */
 	if (held->nrpages > nrpages) {
 		const u64 bytes = (u64)(held->nrpages - nrpages) << PAGE_SHIFT;
@@ -265,7 +257,7 @@ void btrfs_data_reada_use(struct btrfs_data_reada *reada, const struct inode *in
 	if (held->inode != inode || held->is_open)
 		return;
 	held->is_open = true;
-	if (nr_data_pages(held) < held->nrpages)
+	if (nr_pages(held) < held->nrpages)
 		btrfs_rust_data_reada_report_evicted(&reada->plan);
 	if (is_clean(held)) {
 		*clean = true;
@@ -305,8 +297,8 @@ void btrfs_data_reada_use_folio(struct btrfs_data_reada *reada, const struct ino
 }
 
 /*
- * If @folio of @inode, locked and uptodate, may have wrong data, put it, drop all pages of @inode,
- * and return true: the caller reads them again.
+ * If @folio of @inode, locked and uptodate, may have wrong data, put it, drop all clean pages of
+ * @inode, and return true: the caller gets the folio again.
  */
 bool btrfs_data_reada_put_moved(struct btrfs_data_reada *reada, const struct inode *inode,
 				struct folio *folio)
@@ -317,17 +309,14 @@ bool btrfs_data_reada_put_moved(struct btrfs_data_reada *reada, const struct ino
 	if (!reada->root)
 		return false;
 	held = &reada->inodes[reada->first];
-	if (held->inode != inode || !may_be_wrong(held) || fatal_signal_pending(current))
+	if (held->inode != inode || !may_be_wrong(held))
 		return false;
 	folio_unlock(folio);
 	folio_put(folio);
 	last_reloc_trans = last_reloc_trans_of(held);
-	/* Waits for reads in flight. Pages that another reader has locked remain: try again. */
-	if (!invalidate_inode_pages2(inode->i_mapping)) {
-		held->last_reloc_trans = last_reloc_trans;
-		count_unused(held);
-		held->start = U64_MAX;
-	}
-	cond_resched();
+	drop_clean_pages(held->inode);
+	held->last_reloc_trans = last_reloc_trans;
+	count_unused(held);
+	held->start = U64_MAX;
 	return true;
 }
