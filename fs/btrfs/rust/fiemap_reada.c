@@ -10,6 +10,7 @@
 
 #include <linux/blkdev.h>
 #include <linux/sched/signal.h>
+#include <linux/wait_bit.h>
 #include "../accessors.h"
 #include "../btrfs_inode.h"
 #include "../ctree.h"
@@ -135,30 +136,30 @@ static void submit_backrefs(struct btrfs_fiemap_reada *reada, const struct exten
 	blk_finish_plug(&plug);
 }
 
-/* Wait for a leaf, and read ahead for its extents. Returns false if the tree has changed. */
+/*
+ * Wait for a leaf, and read ahead for its extents. Returns false if the tree has changed. The wait
+ * is outside of commit_root_sem: a commit must not wait for this read.
+ */
 static bool follow_leaf(struct btrfs_fiemap_reada *reada, const struct btrfs_rust_leaf *leaf,
 			u64 root_gen)
 {
 	struct btrfs_root *root = reada->inode->root;
 	struct btrfs_fs_info *fs_info = root->fs_info;
-	struct btrfs_tree_parent_check check = {
-		.transid = leaf->ptr.generation,
-		.owner_root = btrfs_root_id(root),
-	};
 	struct extent_buffer *eb;
 	bool is_same;
 
+	eb = find_extent_buffer(fs_info, leaf->ptr.blockptr);
+	if (!eb)
+		return true;
+	wait_on_bit_io(&eb->bflags, EXTENT_BUFFER_READING, TASK_KILLABLE);
 	down_read(&fs_info->commit_root_sem);
 	/* After a commit, the leaf may have been freed. */
 	is_same = btrfs_header_generation(root->commit_root) == root_gen;
-	if (is_same) {
-		eb = read_tree_block(fs_info, leaf->ptr.blockptr, &check);
-		if (!IS_ERR(eb)) {
-			submit_backrefs(reada, eb);
-			free_extent_buffer(eb);
-		}
-	}
+	if (is_same && extent_buffer_uptodate(eb) && btrfs_header_level(eb) == 0 &&
+	    btrfs_header_generation(eb) == leaf->ptr.generation)
+		submit_backrefs(reada, eb);
 	up_read(&fs_info->commit_root_sem);
+	free_extent_buffer(eb);
 	return is_same;
 }
 
