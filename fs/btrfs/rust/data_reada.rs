@@ -31,7 +31,8 @@ use crate::{
         Cursor,
         Key,
         Node,
-        Tree, //
+        Tree,
+        Unread, //
     },
     window::{
         sort_by_address,
@@ -296,10 +297,14 @@ impl DataReada {
                     .map(|leaf| (leaf, first))
                     .ok_or_else(|| Some(self.wait_for(first)));
             }
-            if cursor.descend(None, 0).is_none() {
-                // The send hits the same error.
-                self.mark = first;
-                return Err(Some(first));
+            match cursor.descend(None, 0) {
+                Ok(()) => (),
+                Err(Unread::Busy) => return Err(Some(self.wait_for(first))),
+                Err(Unread::Failed) => {
+                    // The send hits the same error.
+                    self.mark = first;
+                    return Err(Some(first));
+                }
             }
         }
         Err(cursor.key())
@@ -333,8 +338,8 @@ impl DataReada {
         None
     }
 
-    /// Delays the scan at `next` until the send reaches another extent or inode: the leaf may be
-    /// cached by then.
+    /// Delays the scan at `next` until the send reaches another extent or inode: the leaf or node
+    /// may be cached by then.
     fn wait_for(&mut self, next: Key) -> Key {
         let position = self.position;
         self.mark = Key {

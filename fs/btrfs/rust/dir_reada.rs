@@ -350,7 +350,6 @@ impl DirReada {
         let mut last = LastLeaf::default();
         let mut searches = 0;
         self.entries.begin_batch();
-        self.is_due = false;
         while searches <= batch * SEARCHES_PER_LEAF {
             let Some(ino) = self.entries.next() else {
                 // The next entries may have smaller inode numbers.
@@ -369,10 +368,19 @@ impl DirReada {
                 break;
             }
             searches += usize::from(has_leaves);
-            self.batches
-                .plan_inode(tree, &mut last, ino, cache, &mut self.leaves);
+            let (batches, leaves) = (&mut self.batches, &mut self.leaves);
+            let planned = batches.plan_inode(tree, &mut last, ino, cache, leaves);
+            if planned.is_err() {
+                break;
+            }
             self.entries.advance();
         }
+        if !self.entries.has_begun() {
+            // A node is not in memory, and a task waits: the next lookup plans this batch again.
+            self.batches.undo();
+            return;
+        }
+        self.is_due = false;
         self.entries.end_batch();
         if self.batches.last.len() as u64 >= self.window.size() {
             self.window.grow();

@@ -6,6 +6,7 @@
 #include <linux/lockdep.h>
 #include <linux/sched/signal.h>
 #include <linux/stat.h>
+#include <linux/wait_bit.h>
 #include "../accessors.h"
 #include "../ctree.h"
 #include "../extent_io.h"
@@ -149,13 +150,43 @@ struct extent_buffer *btrfs_rust_commit_root(struct btrfs_root *root)
 	return node;
 }
 
-/* Read a child above the leaves and wait for it. Returns it with a reference, NULL on errors. */
+static bool is_contended(struct btrfs_fs_info *fs_info)
+{
+	return rwsem_is_contended(&fs_info->commit_root_sem) || fatal_signal_pending(current);
+}
+
+/*
+ * Wait for a child that is being read, but not while commit_root_sem is contended: that is checked
+ * in each jiffy. Returns whether the child is up to date.
+ */
+static bool wait_for_child(const struct extent_buffer *node, u32 slot)
+{
+	struct extent_buffer *child;
+	bool is_uptodate;
+
+	child = find_extent_buffer(node->fs_info, btrfs_node_blockptr(node, slot));
+	if (!child)
+		return false;
+	while (test_bit(EXTENT_BUFFER_READING, &child->bflags) && !is_contended(node->fs_info))
+		wait_on_bit_timeout(&child->bflags, EXTENT_BUFFER_READING, TASK_UNINTERRUPTIBLE, 1);
+	is_uptodate = extent_buffer_uptodate(child);
+	free_extent_buffer(child);
+	return is_uptodate;
+}
+
+/*
+ * Get a child above the leaves, whose read was started before. Returns it with a reference, NULL on
+ * errors, and -EAGAIN if it is not up to date and commit_root_sem, which is held, is contended.
+ */
 struct extent_buffer *btrfs_rust_read_child(struct extent_buffer *node, u32 slot)
 {
 	struct extent_buffer *child;
 
-	if (btrfs_header_level(node) < 2)
+	if (btrfs_header_level(node) < 2 || !slot_is_valid(node, slot))
 		return NULL;
+	if (!wait_for_child(node, slot) && is_contended(node->fs_info))
+		return ERR_PTR(-EAGAIN);
+	/* This also compares the child with the pointer, and reads other mirrors. */
 	child = btrfs_read_node_slot(node, slot);
 	return IS_ERR(child) ? NULL : child;
 }
@@ -288,6 +319,5 @@ void btrfs_rust_put_node(struct extent_buffer *node)
 /* Whether a task waits for commit_root_sem, which is held, or a fatal signal is pending. */
 bool btrfs_rust_is_contended(struct btrfs_root *root)
 {
-	return rwsem_is_contended(&root->fs_info->commit_root_sem) ||
-	       fatal_signal_pending(current);
+	return is_contended(root->fs_info);
 }

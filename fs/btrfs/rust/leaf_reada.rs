@@ -32,7 +32,8 @@ use crate::{
         Leaf,
         Node,
         Tree,
-        Turn, //
+        Turn,
+        Unread, //
     },
     window::{
         permute,
@@ -230,7 +231,10 @@ impl LeafReada {
             return;
         };
         self.is_started = true;
-        if let Some(known) = self.skip_cached(&mut left) {
+        let Ok(known) = self.skip_cached(&mut left) else {
+            return;
+        };
+        if let Some(known) = known {
             self.next = known;
             self.mark = known.unwrap_or_default();
             return;
@@ -239,7 +243,8 @@ impl LeafReada {
         let batch = self.window.room(2 * self.window.most(), held, others) as usize;
         let gathered = self.gather(&mut left, &mut right, batch.min(self.budget));
         let next = [left.key(), right.key()].into_iter().flatten().min();
-        self.set_next(gathered, next);
+        // Before they have descended, the cursors are at a node that contains `from`.
+        self.set_next(gathered, next.map(|next| next.max(from)));
         self.held = (before + self.leaves.len()) as u64 * u64::from(self.disk.nodesize);
         self.sort();
     }
@@ -292,20 +297,26 @@ impl LeafReada {
 
     /// Probes the leaf at the probe distance. If it is cached, no leaf up to it needs readahead:
     /// returns the key past it, `Some(None)` at the end and on errors.
-    fn skip_cached<T: Tree>(&self, cursor: &mut Cursor<'_, T>) -> Option<Option<Key>> {
-        let distance = self.probe?;
-        let Some((node, slot)) = cursor.descend_to_leaves() else {
-            return Some(None);
+    fn skip_cached<T: Tree>(
+        &self,
+        cursor: &mut Cursor<'_, T>,
+    ) -> Result<Option<Option<Key>>, Unread> {
+        let Some(distance) = self.probe else {
+            return Ok(None);
+        };
+        let (node, slot) = match cursor.descend_to_leaves() {
+            Err(Unread::Failed) => return Ok(Some(None)),
+            found => found?,
         };
         let last = node.nritems().saturating_sub(1);
         let last = last.min(slot.saturating_add(distance));
         if !node.is_cached(node.ptr(last).blockptr) {
-            return None;
+            return Ok(None);
         }
         for _ in slot..=last {
             cursor.advance();
         }
-        Some(cursor.key())
+        Ok(Some(cursor.key()))
     }
 
     /// Collects up to `batch` leaves and moves the cursors past them. On a read error, returns the
@@ -340,30 +351,31 @@ impl LeafReada {
                 Turn::Both => (true, true),
             };
             reads += usize::from(level > 1);
-            if go_left {
-                self.take(left, right, 0, ahead)?;
-            }
-            if go_right {
-                self.take(right, left, 1, ahead)?;
+            let has_taken = (!go_left || self.take(left, right, 0, ahead)?)
+                && (!go_right || self.take(right, left, 1, ahead)?);
+            if !has_taken {
+                break;
             }
         }
         Ok(())
     }
 
-    /// Takes the leaf at the cursor, or descends one level. Errors are those of
-    /// [`LeafReada::gather`].
+    /// Takes the leaf at the cursor, or descends one level. Returns false if the node below is
+    /// [`Unread::Busy`]. Errors are those of [`LeafReada::gather`].
     fn take<T: Tree>(
         &mut self,
         cursor: &mut Cursor<'_, T>,
         other: &Cursor<'_, T>,
         tree: u8,
         ahead: usize,
-    ) -> Result<(), Option<Key>> {
+    ) -> Result<bool, Option<Key>> {
         if cursor.level() > 1 {
-            return cursor.descend(Some(other), ahead).ok_or_else(|| {
+            let descended = cursor.descend(Some(other), ahead);
+            if descended == Err(Unread::Failed) {
                 cursor.advance();
-                cursor.key()
-            });
+                return Err(cursor.key());
+            }
+            return Ok(descended.is_ok());
         }
         if let Some(&ptr) = cursor.ptr() {
             // There is room: gather() exceeds `batch` by one leaf at most, which the capacity
@@ -371,7 +383,7 @@ impl LeafReada {
             let _ = self.leaves.push_within_capacity(Leaf { ptr, tree });
         }
         cursor.advance();
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -3,11 +3,16 @@
 //! Cursors over the nodes of trees.
 //!
 //! A [`Cursor`] reads nodes and waits for them. It does not read leaves: of a leaf it has the key
-//! pointer in the parent, with the first key, the logical address and the generation.
+//! pointer in the parent, with the first key, the logical address and the generation. Nobody waits
+//! for a node while the tree is contended; see [`Unread`].
 
 use core::ops::Deref;
 
 use kernel::prelude::*;
+
+mod last_leaf;
+
+pub(crate) use last_leaf::LastLeaf;
 
 /// Maximum number of nodes on a path, without the leaf: `BTRFS_MAX_LEVEL` - 1.
 const MAX_DEPTH: usize = 7;
@@ -140,14 +145,24 @@ pub(crate) trait Tree {
     /// Whether a task waits for the lock that keeps the tree stable, or a fatal signal is pending.
     fn is_contended(&self) -> bool;
 
-    /// Reads the child node in `slot` and waits for it; `None` on errors and for a leaf. Starts
+    /// Reads the child node in `slot`, and waits for it unless the tree is contended. Starts
     /// reading the siblings in the slots `ahead`, too.
     fn child(
         &self,
         node: &Self::Node,
         slot: u32,
         ahead: impl Iterator<Item = u32>,
-    ) -> Option<Self::Node>;
+    ) -> Result<Self::Node, Unread>;
+}
+
+/// The reason why there is no node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unread {
+    /// The tree is not committed, or it is contended and the node is not in memory. A later call
+    /// may succeed.
+    Busy,
+    /// The node cannot be read, it is a leaf, or the tree ends there.
+    Failed,
 }
 
 /// A leaf to read ahead.
@@ -279,12 +294,12 @@ impl<'a, T: Tree> Cursor<'a, T> {
         }
     }
 
-    /// Descends to the parents of leaves; `None` at the end of the tree and on errors.
-    pub(crate) fn descend_to_leaves(&mut self) -> Option<(&T::Node, u32)> {
+    /// Descends to the parents of leaves. [`Unread::Failed`] at the end of the tree, too.
+    pub(crate) fn descend_to_leaves(&mut self) -> Result<(&T::Node, u32), Unread> {
         while self.level() > 1 {
             self.descend(None, 0)?;
         }
-        self.head()
+        self.head().ok_or(Unread::Failed)
     }
 
     /// The node of the path on `level`, and its slot.
@@ -294,17 +309,21 @@ impl<'a, T: Tree> Cursor<'a, T> {
         Some((node, *slot))
     }
 
-    /// Descends one level, to the slot of `from` or the first slot; `None` on errors. Reads ahead
-    /// up to `ahead` siblings that the `other` tree does not have.
-    pub(crate) fn descend(&mut self, other: Option<&Cursor<'_, T>>, ahead: usize) -> Option<()> {
-        let (node, slot) = self.head()?;
+    /// Descends one level, to the slot of `from` or the first slot. Reads ahead up to `ahead`
+    /// siblings that the `other` tree does not have.
+    pub(crate) fn descend(
+        &mut self,
+        other: Option<&Cursor<'_, T>>,
+        ahead: usize,
+    ) -> Result<(), Unread> {
+        let (node, slot) = self.head().ok_or(Unread::Failed)?;
         let counterpart = other.and_then(|other| other.on_level(node.level()));
         let also = unshared(node, slot + 1, counterpart).take(ahead);
         let child = self.tree.child(node, slot, also)?;
         if child.level() + 1 != node.level() {
-            return None;
+            return Err(Unread::Failed);
         }
-        self.enter(child)
+        self.enter(child).ok_or(Unread::Failed)
     }
 }
 
@@ -364,34 +383,6 @@ pub(crate) fn turn<T: Tree>(left: &Cursor<'_, T>, right: &Cursor<'_, T>) -> Turn
         Greater => Turn::Right,
         Equal if a.is_same(b) => Turn::Shared,
         Equal => Turn::Both,
-    }
-}
-
-/// The key range of the last leaf looked up: successive lookups there do not read it again.
-///
-/// All zeroes is an empty range.
-#[derive(Default, Zeroable)]
-pub(crate) struct LastLeaf {
-    /// The first key of the leaf, or of the subtree that could not be read.
-    first: Key,
-    /// The first key past it.
-    pub(crate) end: Key,
-}
-
-impl LastLeaf {
-    /// Finds the leaf of `key`; `None` if it is the last leaf looked up, or on errors. Successive
-    /// lookups in a subtree that cannot be read try it once.
-    pub(crate) fn find<T: Tree>(&mut self, tree: &T, key: Key) -> Option<Leaf> {
-        if (self.first..self.end).contains(&key) {
-            return None;
-        }
-        let mut cursor = Cursor::new(tree, key, true, Key::MAX)?;
-        let is_found = cursor.descend_to_leaves().is_some();
-        let ptr = *cursor.ptr()?;
-        cursor.advance();
-        self.first = ptr.key;
-        self.end = cursor.key().unwrap_or(Key::MAX);
-        is_found.then_some(Leaf { ptr, tree: 0 })
     }
 }
 

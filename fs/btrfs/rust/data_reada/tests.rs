@@ -36,6 +36,9 @@ mod suite {
         cached: Cell<u32>,
         /// The number of leaves scanned.
         read: Cell<u32>,
+        /// The root has the node above the leaves as its only child, which is not in memory.
+        is_tall: bool,
+        is_contended: Cell<bool>,
     }
 
     impl<'a> Array<'a> {
@@ -46,11 +49,14 @@ mod suite {
                 newer: (0, 2),
                 cached: Cell::new(u32::MAX),
                 read: Cell::new(0),
+                is_tall: false,
+                is_contended: Cell::new(false),
             }
         }
     }
 
-    struct Parent<'a>(&'a Array<'a>);
+    /// A node on this level.
+    struct Parent<'a>(&'a Array<'a>, u32);
 
     impl Parent<'_> {
         fn first_key(&self, slot: u32) -> Key {
@@ -60,13 +66,18 @@ mod suite {
 
     impl Node for Parent<'_> {
         fn level(&self) -> u32 {
-            1
+            self.1
         }
         fn nodesize(&self) -> u32 {
             1 << 14
         }
         fn nritems(&self) -> u32 {
-            self.0.items.len().div_ceil(self.0.width) as u32
+            let leaves = self.0.items.len().div_ceil(self.0.width) as u32;
+            if self.1 == 1 {
+                leaves
+            } else {
+                1
+            }
         }
         fn copy_ptrs(&self, slot: u32, ptrs: &mut [KeyPtr]) {
             for (slot, ptr) in (slot..self.nritems()).zip(ptrs) {
@@ -112,18 +123,21 @@ mod suite {
         type Node = Parent<'a>;
 
         fn root(&self) -> Root<Parent<'a>> {
-            Root::Node(Parent(self))
+            Root::Node(Parent(self, if self.is_tall { 2 } else { 1 }))
         }
         fn is_contended(&self) -> bool {
-            false
+            self.is_contended.get()
         }
         fn child(
             &self,
             _node: &Parent<'a>,
             _slot: u32,
             _ahead: impl Iterator<Item = u32>,
-        ) -> Option<Parent<'a>> {
-            None
+        ) -> Result<Parent<'a>, Unread> {
+            if self.is_contended() {
+                return Err(Unread::Busy);
+            }
+            Ok(Parent(self, 1))
         }
     }
 
@@ -320,6 +334,32 @@ mod suite {
         plan(&mut walk, &&tree, items[2].0, ALONE);
         assert_eq!(walk.planned().len(), 50);
         assert_eq!(walk.planned()[0].ino, 257 + 50);
+        Ok(())
+    }
+
+    #[test]
+    fn plan_that_gives_way_before_a_node_goes_on_later() -> Result {
+        let items = small_files(3000)?;
+        let mut tree = Array::new(&items, 100);
+        tree.is_tall = true;
+        let mut walk = DataReada::new(DISK, 1, false)?;
+        let (mut planned, mut plans) = (KVVec::new(), 0);
+        for (key, _) in &items {
+            if !walk.advance(*key, true) {
+                continue;
+            }
+            tree.is_contended.set(plans % 2 == 0);
+            walk.plan(&&tree, ALONE);
+            // Not again at the same key.
+            let is_due = tree.is_contended.get() && walk.advance(*key, true);
+            assert!(!is_due && (plans % 2 == 1 || walk.planned().is_empty()));
+            for range in walk.planned() {
+                planned.push(range.ino, GFP_KERNEL)?;
+            }
+            plans += 1;
+        }
+        assert!(planned.iter().copied().eq(257..3257));
+        assert!(plans < 80);
         Ok(())
     }
 

@@ -18,7 +18,8 @@ use crate::tree::{
     Key,
     LastLeaf,
     Leaf,
-    Tree, //
+    Tree,
+    Unread, //
 };
 
 /// Unused leaves or files of a batch that are always accepted.
@@ -136,7 +137,14 @@ impl Batches {
         self.passed.len()
     }
 
-    /// Plans the leaves for `ino`, unless they are in memory or were found before.
+    /// Takes back [`Batches::begin`], which has judged the batch that the task has passed.
+    pub(super) fn undo(&mut self) {
+        core::mem::swap(&mut self.last, &mut self.passed);
+        self.passed.clear();
+    }
+
+    /// Plans the leaves for `ino`, unless they are in memory or were found before. Errors are those
+    /// of [`Batches::plan_leaf`].
     pub(super) fn plan_inode<T: Tree>(
         &mut self,
         tree: &T,
@@ -144,8 +152,8 @@ impl Batches {
         ino: u64,
         cache: &impl Cache,
         leaves: &mut KVVec<Leaf>,
-    ) {
-        self.plan_leaf(tree, last, first_key(ino, INODE_ITEM), cache, leaves);
+    ) -> Result<(), Unread> {
+        self.plan_leaf(tree, last, first_key(ino, INODE_ITEM), cache, leaves)?;
         for number in 1..MAX_LEAVES {
             let next = last.end;
             let is_looked_up = number == 1 && reads_on(ino, next);
@@ -153,11 +161,13 @@ impl Batches {
             if !(is_looked_up || is_listed) {
                 break;
             }
-            self.plan_leaf(tree, last, next, cache, leaves);
+            self.plan_leaf(tree, last, next, cache, leaves)?;
         }
+        Ok(())
     }
 
-    /// Plans the leaf with `key`, unless it is in memory or was found before.
+    /// Plans the leaf with `key`, unless it is in memory or was found before. The only error is
+    /// [`Unread::Busy`]: one that cannot be read is left out.
     pub(super) fn plan_leaf<T: Tree>(
         &mut self,
         tree: &T,
@@ -165,8 +175,11 @@ impl Batches {
         key: Key,
         cache: &impl Cache,
         leaves: &mut KVVec<Leaf>,
-    ) {
-        let leaf = last.find(tree, key);
+    ) -> Result<(), Unread> {
+        let leaf = match last.find(tree, key) {
+            Err(Unread::Failed) => None,
+            found => found?,
+        };
         let is_new = |leaf: &Leaf| {
             let blockptr = leaf.ptr.blockptr;
             !cache.has(blockptr) && !self.last.contains(&blockptr)
@@ -176,6 +189,7 @@ impl Batches {
             let _ = self.last.push_within_capacity(leaf.ptr.blockptr);
             let _ = leaves.push_within_capacity(leaf);
         }
+        Ok(())
     }
 }
 

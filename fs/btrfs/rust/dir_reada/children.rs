@@ -30,7 +30,8 @@ use crate::{
         LastLeaf,
         Leaf,
         Root,
-        Tree, //
+        Tree,
+        Unread, //
     },
     window::{
         Others,
@@ -246,9 +247,6 @@ impl Children {
         cache: &impl Cache,
         leaves: &mut KVVec<Leaf>,
     ) -> bool {
-        if tree.is_contended() {
-            return false;
-        }
         let Some(entries) = read(tree, ino, self.entries.get_mut(..self.budget)) else {
             return false;
         };
@@ -259,11 +257,11 @@ impl Children {
             if self.batches.last.len() >= room {
                 break;
             }
-            if tree.is_contended() {
+            let batches = &mut self.batches;
+            let mut plan = || batches.plan_inode(tree, &mut last, entry.ino, cache, leaves);
+            if tree.is_contended() || plan().is_err() {
                 return false;
             }
-            self.batches
-                .plan_inode(tree, &mut last, entry.ino, cache, leaves);
             if entry.is_dir {
                 let _ = self.deeper.push_within_capacity(entry.ino);
             }
@@ -284,11 +282,12 @@ impl Children {
             if self.batches.last.len() >= room || tree.is_contended() {
                 break;
             }
-            self.batches.plan_inode(tree, &mut last, ino, cache, leaves);
+            // Without success, the next listing plans the rest.
+            let _ = self.batches.plan_inode(tree, &mut last, ino, cache, leaves);
             // There may be more DIR_ITEMs before the entries than plan_inode() reads.
             let entries = first_key(ino, DIR_INDEX);
-            self.batches
-                .plan_leaf(tree, &mut last, entries, cache, leaves);
+            let batches = &mut self.batches;
+            let _ = batches.plan_leaf(tree, &mut last, entries, cache, leaves);
         }
     }
 
@@ -384,8 +383,10 @@ fn read<'a, T: Directories>(
     let to = to?;
     let mut found = 0;
     while found < to.len() {
-        let Some((node, slot)) = cursor.descend_to_leaves() else {
-            break;
+        let (node, slot) = match cursor.descend_to_leaves() {
+            Ok(found) => found,
+            Err(Unread::Busy) => return None,
+            Err(Unread::Failed) => break,
         };
         match tree.entries(node, slot, ino, to.get_mut(found..)?) {
             Some(count) if !tree.is_contended() => found += count,

@@ -17,7 +17,8 @@ use crate::{
     },
     tree::{
         Cursor,
-        Key, //
+        Key,
+        Unread, //
     },
 };
 
@@ -39,7 +40,7 @@ fn lower_bound(leaf: &impl Items, key: Key) -> u32 {
 }
 
 /// Finds the data at the beginning of the file `ino`, up to [`MAX_HEAD`] bytes. The length is 0 if
-/// there is none to read from the disk. `None` if the leaf is not in memory.
+/// there is none to read from the disk. `None` if the leaf or a node is not in memory.
 pub(super) fn head<T: Subvolume>(tree: &T, ino: u64) -> Option<FileRange> {
     let [first, end] = [INODE_ITEM, EXTENT_DATA + 1].map(|kind| first_key(ino, kind));
     let mut range = FileRange {
@@ -47,8 +48,13 @@ pub(super) fn head<T: Subvolume>(tree: &T, ino: u64) -> Option<FileRange> {
         ..FileRange::default()
     };
     let mut cursor = Cursor::new(tree, first, true, end)?;
-    while let Some((node, slot)) = cursor.descend_to_leaves() {
-        let Some(leaf) = tree.leaf(node, slot) else {
+    loop {
+        let leaf = match cursor.descend_to_leaves() {
+            Ok((node, slot)) => tree.leaf(node, slot),
+            Err(Unread::Busy) => None,
+            Err(Unread::Failed) => return Some(range),
+        };
+        let Some(leaf) = leaf else {
             return (range.len > 0).then_some(range);
         };
         for item in lower_bound(&leaf, first)..leaf.nritems() {
@@ -72,5 +78,4 @@ pub(super) fn head<T: Subvolume>(tree: &T, ino: u64) -> Option<FileRange> {
         }
         cursor.advance();
     }
-    Some(range)
 }

@@ -230,7 +230,7 @@ impl KeyOrder {
             }
             // Do not wait for nodes to predict leaves.
             let has_node = cursor.level() == 1 || is_read || self.ahead.is_empty();
-            if !has_node || cursor.descend_to_leaves().is_none() || cursor.tree().is_contended() {
+            if !has_node || cursor.descend_to_leaves().is_err() || cursor.tree().is_contended() {
                 break;
             }
             let Some(&ptr) = cursor.ptr() else { break };

@@ -12,7 +12,8 @@ use crate::tree::{
     Cursor,
     Key,
     Leaf,
-    Tree, //
+    Tree,
+    Unread, //
 };
 
 /// Leaves with DIR_ITEMs to read ahead for each lookup so far.
@@ -64,15 +65,20 @@ impl Names {
         let Some(mut cursor) = Cursor::new(tree, self.next, true, self.end) else {
             return;
         };
-        for _ in 0..count {
-            if cursor.descend_to_leaves().is_none() || tree.is_contended() {
-                break;
+        for number in 0..count {
+            match cursor.descend_to_leaves() {
+                Ok(_) if !tree.is_contended() => (),
+                Err(Unread::Failed) => break,
+                _ => {
+                    self.mark = lookups.saturating_add(number.clamp(1, lookups));
+                    break;
+                }
             }
             if let Some(&ptr) = cursor.ptr().filter(|ptr| !cache.has(ptr.blockptr)) {
                 let _ = leaves.push_within_capacity(Leaf { ptr, tree: 0 });
             }
             cursor.advance();
         }
-        self.next = cursor.key().unwrap_or(self.end);
+        self.next = cursor.key().map_or(self.end, |key| key.max(self.next));
     }
 }

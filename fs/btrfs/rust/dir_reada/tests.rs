@@ -11,7 +11,8 @@ mod suite {
     use crate::{
         tree::{
             tests::*,
-            KeyPtr, //
+            KeyPtr,
+            Unread, //
         },
         window::tests::{
             ALONE,
@@ -543,6 +544,56 @@ mod suite {
         Ok(())
     }
 
+    #[test]
+    fn plan_that_gives_way_before_a_node_goes_on_later() -> Result {
+        let leaves = leaves(1000)?;
+        let parents = parents(&leaves, 5, 0)?;
+        let tree = tree(&leaves, &parents, 5);
+        tree.has_parents.set(false);
+        let mut reada = listed(10..10000);
+        walk(&mut reada, &tree, 10..13)?;
+        // The lookups reach the second batch. Its leaves are judged when they have passed it.
+        let blocks = Blocks {
+            unused: 9..25,
+            cached: 0..0,
+        };
+        tree.is_contended.set(true);
+        for ino in 90..93 {
+            assert!(look_up(&mut reada, ino));
+            reada.plan(&tree, ALONE, &blocks);
+            assert!(reada.leaves().is_empty());
+        }
+        tree.is_contended.set(false);
+        assert!(look_up(&mut reada, 93));
+        reada.plan(&tree, ALONE, &blocks);
+        let mut batch = array(reada.leaves().iter().map(|leaf| leaf.ptr.blockptr))?;
+        batch.sort_unstable();
+        assert!(batch.iter().copied().eq(25..57));
+        assert!(!look_up(&mut reada, 94));
+        Ok(())
+    }
+
+    #[test]
+    fn names_that_gave_way_are_planned_at_the_next_lookup() -> Result {
+        let leaves = array((0..400).map(|number| (number * 10, number)))?;
+        let parents = parents(&leaves, 20, 0)?;
+        let tree = tree(&leaves, &parents, 20);
+        tree.has_parents.set(false);
+        let mut reada = listed(5000..6000);
+        (reada.names.next, reada.names.end) = (key(505), key(2000));
+        tree.is_contended.set(true);
+        assert!(!look_up(&mut reada, 5000) && look_up(&mut reada, 5001));
+        assert!(plan(&mut reada, &tree)?.is_empty());
+        tree.is_contended.set(false);
+        assert!(look_up(&mut reada, 5002));
+        // The first leaf has the inodes.
+        assert!(plan(&mut reada, &tree)?
+            .iter()
+            .copied()
+            .eq(Iterator::chain(399..400, 50..74)));
+        Ok(())
+    }
+
     /// A tree, and the entries of directories in it: directory, inode number, whether it is a
     /// directory.
     struct Dirs<'a> {
@@ -566,7 +617,7 @@ mod suite {
             node: &Plain<'a>,
             slot: u32,
             ahead: impl Iterator<Item = u32>,
-        ) -> Option<Plain<'a>> {
+        ) -> Result<Plain<'a>, Unread> {
             self.tree.child(node, slot, ahead)
         }
     }
@@ -684,6 +735,23 @@ mod suite {
         dirs.are_cached.set(true);
         assert!(reada.list_child(12, true, Walk::default()));
         assert_eq!(plan_children(&mut reada, &dirs)?.first(), Some(&200));
+        Ok(())
+    }
+
+    #[test]
+    fn plan_for_subdirectories_does_not_wait_for_a_node() -> Result {
+        let (leaves, entries) = (leaves(1000)?, entries()?);
+        let parents = parents(&leaves, 20, 0)?;
+        let mut dirs = dirs(&leaves, &entries);
+        dirs.tree = tree(&leaves, &parents, 20);
+        dirs.tree.has_parents.set(false);
+        let mut reada = descended();
+        dirs.tree.is_contended.set(true);
+        assert!(reada.list_child(10, true, Walk::default()));
+        assert!(plan_children(&mut reada, &dirs)?.is_empty());
+        dirs.tree.is_contended.set(false);
+        assert!(reada.list_child(11, true, Walk::default()));
+        assert_eq!(*plan_children(&mut reada, &dirs)?, [102]);
         Ok(())
     }
 

@@ -33,7 +33,8 @@ use crate::{
         KeyPtr,
         Node,
         Root,
-        Tree, //
+        Tree,
+        Unread, //
     },
 };
 
@@ -247,7 +248,7 @@ impl<'lock> Tree for CommitRoot<'lock> {
         node: &NodeRef<'lock>,
         slot: u32,
         ahead: impl Iterator<Item = u32>,
-    ) -> Option<NodeRef<'lock>> {
+    ) -> Result<NodeRef<'lock>, Unread> {
         for wanted in Iterator::chain(core::iter::once(slot), ahead) {
             // SAFETY: By the type invariants, `node` is an uptodate node. The helper checks the
             // slot.
@@ -255,10 +256,12 @@ impl<'lock> Tree for CommitRoot<'lock> {
         }
         // SAFETY: By the type invariants, `node` is an uptodate node. The helper checks the slot.
         let child = unsafe { bindings::btrfs_rust_read_child(node.as_ptr(), slot) };
+        let child = from_err_ptr(child).map_err(|_| Unread::Busy)?;
         // SAFETY: The helper has returned null, or a block of the same tree with a reference for
         // us. It does not change as long as the semaphore is held.
+        let child = unsafe { BufferRef::new(child) };
         // INVARIANT: The helper returns no leaves.
-        unsafe { BufferRef::new(child) }.map(NodeRef)
+        child.map(NodeRef).ok_or(Unread::Failed)
     }
 }
 

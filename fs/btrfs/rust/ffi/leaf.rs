@@ -176,7 +176,8 @@ pub(super) unsafe extern "C" fn btrfs_rust_leaf_reada_report(
     chunk(reada)
 }
 
-/// Finds the leaf of `key`. Returns false if it is the leaf of the last lookup, and on errors.
+/// Finds the leaf of `key`. Returns false if it is the leaf of the last lookup, on errors, and if a
+/// node is not in memory while a task waits for `commit_root_sem`.
 /// Reads nodes and waits for them.
 ///
 /// # Safety
@@ -197,7 +198,7 @@ pub(super) unsafe extern "C" fn btrfs_rust_find_leaf(
     let lock = unsafe { CommitRootSem::held() };
     // SAFETY: The root exists during this call, and belongs to the filesystem of the semaphore.
     let tree = unsafe { CommitRoot::new(&lock, root) };
-    let Some(found) = last.find(&tree, key.into()) else {
+    let Ok(Some(found)) = last.find(&tree, key.into()) else {
         return false;
     };
     // SAFETY: `leaf` points to a variable of the caller, and `Leaf` has the layout of the C type.

@@ -166,6 +166,41 @@ mod suite {
     }
 
     #[test]
+    fn plan_that_gives_way_before_a_node_goes_on_later() -> Result {
+        let leaves = array((0..300).map(|number| (number * 10, number)))?;
+        let parents = parents(&leaves, 20, 0)?;
+        let (tree, none) = (tree(&leaves, &parents, 20), tree(&NONE, &NONE, 1));
+        tree.has_parents.set(false);
+        let of_file = for_extents(DISK, key(0)..Key::MAX, 100_000, true)?;
+        for (mut walk, reads) in [(walk(64)?, 0), (walk(64)?, 2), (of_file, 0)] {
+            let (mut planned, mut plans) = (KVVec::new(), 0);
+            for at in leaves.iter().flat_map(|leaf| leaf.0..leaf.0 + 10).map(key) {
+                while advance(&mut walk, at) {
+                    // At first, a task waits after some reads.
+                    let (read, is_first) = (tree.read.get(), plans % 2 == 0);
+                    tree.contended_at
+                        .set(if is_first { read + reads } else { u32::MAX });
+                    plan(&mut walk, &tree, &none, at, ALONE);
+                    plans += 1;
+                    assert!(!is_first || tree.read.get() - read <= reads);
+                    if is_first && reads == 0 {
+                        // Nothing is planned, until the walk is at another key.
+                        assert!(walk.leaves.is_empty() && !advance(&mut walk, at));
+                    }
+                    tree.is_contended.set(false);
+                    for leaf in walk.leaves.iter() {
+                        planned.push(leaf.ptr.blockptr, GFP_KERNEL)?;
+                    }
+                }
+            }
+            planned.sort_unstable();
+            assert!(planned.iter().copied().eq(0..300));
+            assert!(plans < 40);
+        }
+        Ok(())
+    }
+
+    #[test]
     fn batch_may_exceed_max_steps() -> Result {
         let leaves = array((0..40_000).map(|number| (number, number)))?;
         let parents = parents(&leaves, 200, 0)?;

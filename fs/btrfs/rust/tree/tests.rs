@@ -75,6 +75,9 @@ pub(crate) struct Array<'a> {
     pub(crate) read: Cell<u32>,
     pub(crate) ahead: Cell<u32>,
     pub(crate) is_contended: Cell<bool>,
+    /// Whether parents are in memory, and the number of reads after which the tree is contended.
+    pub(crate) has_parents: Cell<bool>,
+    pub(crate) contended_at: Cell<u32>,
     pub(crate) is_committed: Cell<bool>,
 }
 
@@ -108,12 +111,19 @@ impl<'a> Tree for Array<'a> {
         node: &Plain<'a>,
         slot: u32,
         ahead: impl Iterator<Item = u32>,
-    ) -> Option<Plain<'a>> {
+    ) -> Result<Plain<'a>, Unread> {
+        if self.read.get() >= self.contended_at.get() {
+            self.is_contended.set(true);
+        }
+        if self.is_contended() && !self.has_parents.get() {
+            return Err(Unread::Busy);
+        }
         self.read.set(self.read.get() + 1);
         self.ahead.set(self.ahead.get() + ahead.count() as u32);
         let first = node.ptr(slot).blockptr % OTHER;
-        let rest = self.leaves.get(first as usize..)?;
-        Some(Plain {
+        let rest = self.leaves.get(first as usize..);
+        let rest = rest.ok_or(Unread::Failed)?;
+        Ok(Plain {
             level: node.level - 1,
             children: &rest[..rest.len().min(self.width)],
             cached: self.cached,
@@ -141,6 +151,8 @@ pub(crate) fn tree<'a>(
         read: Cell::new(0),
         ahead: Cell::new(0),
         is_contended: Cell::new(false),
+        has_parents: Cell::new(true),
+        contended_at: Cell::new(u32::MAX),
         is_committed: Cell::new(true),
     }
 }
@@ -199,7 +211,10 @@ mod suite {
         ];
         for (objectid, expected) in wanted {
             let leaf = last.find(&tree, key(objectid));
-            assert_eq!(leaf.map(|leaf| leaf.ptr.blockptr), expected);
+            assert_eq!(
+                leaf.map(|leaf| leaf.map(|leaf| leaf.ptr.blockptr)),
+                Ok(expected)
+            );
         }
         Ok(())
     }
@@ -225,15 +240,15 @@ mod suite {
             node: &Plain<'static>,
             _slot: u32,
             _ahead: impl Iterator<Item = u32>,
-        ) -> Option<Plain<'static>> {
-            Some(*node)
+        ) -> Result<Plain<'static>, Unread> {
+            Ok(*node)
         }
     }
 
     #[test]
     fn child_on_another_level_is_not_entered() -> Result {
         let mut cursor = Cursor::new(&Endless, key(0), true, Key::MAX).ok_or(EINVAL)?;
-        assert!(cursor.descend(None, 0).is_none());
+        assert_eq!(cursor.descend(None, 0), Err(Unread::Failed));
         Ok(())
     }
 
@@ -247,9 +262,31 @@ mod suite {
         let mut last = LastLeaf::default();
         let mut found = 0;
         for number in 0..90 {
-            found += u32::from(last.find(&tree, key(number)).is_some());
+            found += u32::from(last.find(&tree, key(number)) != Ok(None));
         }
         assert_eq!((found, tree.read.get()), (60, 61));
+        Ok(())
+    }
+
+    #[test]
+    fn lookup_that_gave_way_is_repeated() -> Result {
+        let leaves = array((0..90).map(|number| (number * 10, number)))?;
+        let parents = parents(&leaves, 30, 0)?;
+        let tree = tree(&leaves, &parents, 30);
+        tree.has_parents.set(false);
+        let mut last = LastLeaf::default();
+        let mut find = |objectid| {
+            let leaf = last.find(&tree, key(objectid));
+            leaf.map(|leaf| leaf.map(|leaf| leaf.ptr.blockptr))
+        };
+        assert_eq!(find(305), Ok(Some(30)));
+        tree.is_contended.set(true);
+        assert_eq!(find(605), Err(Unread::Busy));
+        // The last leaf is still known.
+        assert_eq!(find(306), Ok(None));
+        tree.is_contended.set(false);
+        assert_eq!(find(605), Ok(Some(60)));
+        assert_eq!(tree.read.get(), 2);
         Ok(())
     }
 }

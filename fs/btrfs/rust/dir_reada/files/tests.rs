@@ -30,7 +30,8 @@ mod suite {
             KeyPtr,
             Node,
             Root,
-            Tree, //
+            Tree,
+            Unread, //
         },
         window::tests::{
             ALONE,
@@ -51,6 +52,8 @@ mod suite {
         /// Leaves from this one on are not in memory.
         cached: Cell<u64>,
         is_contended: Cell<bool>,
+        /// The root has the node above the leaves as its only child, which is not in memory.
+        is_tall: Cell<bool>,
     }
 
     /// A file with inline data, a directory, a file with a hole at its beginning, one with two
@@ -75,17 +78,20 @@ mod suite {
         }
     }
 
-    /// The root.
-    struct Parent;
+    /// A node on this level.
+    struct Parent(u32);
 
     impl Node for Parent {
         fn level(&self) -> u32 {
-            1
+            self.0
         }
         fn nodesize(&self) -> u32 {
             1 << 14
         }
         fn nritems(&self) -> u32 {
+            if self.0 > 1 {
+                return 1;
+            }
             ((END - FIRST) / 10) as u32
         }
         fn copy_ptrs(&self, slot: u32, ptrs: &mut [KeyPtr]) {
@@ -99,7 +105,7 @@ mod suite {
         }
         fn search(&self, key: Key) -> Result<u32, u32> {
             let slot = (key.objectid.saturating_sub(FIRST) / 10) as u32;
-            if key == first_key(FIRST + u64::from(slot) * 10, INODE_ITEM) {
+            if slot < self.nritems() && key == first_key(FIRST + u64::from(slot) * 10, INODE_ITEM) {
                 Ok(slot)
             } else {
                 Err((slot + 1).min(self.nritems()))
@@ -159,13 +165,21 @@ mod suite {
         type Node = Parent;
 
         fn root(&self) -> Root<Parent> {
-            Root::Node(Parent)
+            Root::Node(Parent(1 + u32::from(self.is_tall.get())))
         }
         fn is_contended(&self) -> bool {
             self.is_contended.get()
         }
-        fn child(&self, _: &Parent, _: u32, _: impl Iterator<Item = u32>) -> Option<Parent> {
-            None
+        fn child(
+            &self,
+            _: &Parent,
+            _: u32,
+            _: impl Iterator<Item = u32>,
+        ) -> Result<Parent, Unread> {
+            if self.is_contended() {
+                return Err(Unread::Busy);
+            }
+            Ok(Parent(1))
         }
     }
 
@@ -182,6 +196,7 @@ mod suite {
         Files {
             cached: Cell::new(u64::MAX),
             is_contended: Cell::new(false),
+            is_tall: Cell::new(false),
         }
     }
 
@@ -368,7 +383,13 @@ mod suite {
         tree.is_contended.set(true);
         assert!(read(&mut reada, 30));
         assert_eq!(plan(&mut reada, &tree)?.len(), 1);
+        // It does not wait for a node.
+        tree.is_tall.set(true);
         assert!(read(&mut reada, 31));
+        assert!(plan(&mut reada, &tree)?.is_empty());
+        tree.is_contended.set(false);
+        assert!(read(&mut reada, 32));
+        assert_eq!(plan(&mut reada, &tree)?.first(), Some(&95));
         Ok(())
     }
 
