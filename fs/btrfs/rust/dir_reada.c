@@ -87,19 +87,25 @@ typedef struct btrfs_rust_leaves (*plan_fn)(struct btrfs_rust_dir_reada *reada,
 					    struct btrfs_root *root,
 					    struct btrfs_rust_others others);
 
-/* Plan a batch and submit it. */
-static void read_batch(struct btrfs_dir_reada *reada, struct btrfs_root *root, plan_fn plan)
+/*
+ * Plan a batch and submit it. Returns false during a commit: the batch stays due, and the next
+ * listing or lookup plans it.
+ */
+static bool read_batch(struct btrfs_dir_reada *reada, struct btrfs_root *root, plan_fn plan)
 {
 	struct btrfs_rust_leaves batch;
 
 	lockdep_assert_held(&reada->lock);
 
-	down_read(&root->fs_info->commit_root_sem);
+	/* Listings and lookups do not wait for commits. */
+	if (!down_read_trylock(&root->fs_info->commit_root_sem))
+		return false;
 	batch = plan(&reada->plan, root,
 		     btrfs_dir_reada_others(&root->fs_info->reada_tree, reada->held));
 	btrfs_reada_count_batch(root, &batch);
-	btrfs_reada_submit(root, &batch);
+	btrfs_reada_submit(root, &batch, false);
 	up_read(&root->fs_info->commit_root_sem);
+	return true;
 }
 
 /* Move the listing to the index @pos, and read ahead. */
@@ -107,8 +113,9 @@ void btrfs_dir_reada_list(struct btrfs_dir_reada *reada, struct btrfs_inode *dir
 {
 	if (!reada || !mutex_trylock(&reada->lock))
 		return;
-	while (btrfs_rust_dir_reada_list(&reada->plan, pos))
-		read_batch(reada, dir->root, btrfs_rust_dir_reada_plan_list);
+	while (btrfs_rust_dir_reada_list(&reada->plan, pos) &&
+	       read_batch(reada, dir->root, btrfs_rust_dir_reada_plan_list))
+		;
 	mutex_unlock(&reada->lock);
 }
 
@@ -143,11 +150,10 @@ static void report_listing(struct dentry *dentry, bool is_expected)
 		reada = btrfs_dir_reada_get(parent);
 	if (reada && mutex_trylock(&reada->lock)) {
 		if (btrfs_rust_dir_reada_list_child(&reada->plan, btrfs_ino(dir), is_expected,
-						    btrfs_dir_readas_walk(parent->root))) {
-			read_batch(reada, parent->root, btrfs_rust_dir_reada_plan_children);
+						    btrfs_dir_readas_walk(parent->root)) &&
+		    read_batch(reada, parent->root, btrfs_rust_dir_reada_plan_children))
 			btrfs_dir_readas_set_walk(parent->root,
 						  btrfs_rust_dir_reada_walk(&reada->plan));
-		}
 		hold(reada);
 		mutex_unlock(&reada->lock);
 	}

@@ -21,7 +21,10 @@
 #include "leaf_reada.h"
 #include "reada_stats.h"
 
-/* Plan a batch, and start reading the leaves with its checksums. */
+/*
+ * Plan a batch, and start reading the leaves with its checksums. During a commit, the batch is
+ * empty and stays due.
+ */
 static struct btrfs_rust_dir_files plan_files(struct btrfs_dir_reada *reada,
 					      struct btrfs_root *root)
 {
@@ -29,12 +32,13 @@ static struct btrfs_rust_dir_files plan_files(struct btrfs_dir_reada *reada,
 	const struct btrfs_rust_disk disk = btrfs_reada_disk(fs_info);
 	u32 budget = btrfs_rust_window(&disk) >> fs_info->nodesize_bits;
 	struct btrfs_rust_last_leaf last = { };
-	struct btrfs_rust_dir_files batch;
+	struct btrfs_rust_dir_files batch = { .held = reada->held_data };
 	struct btrfs_rust_others others;
 	struct blk_plug plug;
 	u64 bytes = 0;
 
-	down_read(&fs_info->commit_root_sem);
+	if (!down_read_trylock(&fs_info->commit_root_sem))
+		return batch;
 	others = btrfs_dir_reada_others(&fs_info->reada_data, reada->held_data);
 	batch = btrfs_rust_dir_reada_plan_files(&reada->plan, root, others);
 	blk_start_plug(&plug);
