@@ -197,7 +197,7 @@ struct btrfs_rust_dir_reada {
 void btrfs_rust_dir_reada_init(struct btrfs_rust_dir_reada *reada,
 			       const struct btrfs_rust_disk *disk,
 			       const struct btrfs_rust_directory *directory);
-void btrfs_rust_dir_reada_destroy(struct btrfs_rust_dir_reada *reada);
+u64 btrfs_rust_dir_reada_destroy(struct btrfs_rust_dir_reada *reada);
 void btrfs_rust_dir_reada_habit(const struct btrfs_rust_dir_reada *reada,
 				const struct btrfs_root *root, bool is_same_task,
 				struct btrfs_rust_directory *directory);

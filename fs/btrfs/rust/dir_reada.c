@@ -119,7 +119,10 @@ void btrfs_dir_reada_list(struct btrfs_dir_reada *reada, struct btrfs_inode *dir
 	mutex_unlock(&reada->lock);
 }
 
-/* Note the entries in @buf, struct dir_entry, with an index below @pos: they were listed. */
+/*
+ * Note the entries in @buf, struct dir_entry, with an index below @pos: they were listed. Where
+ * some are subvolumes, no directories are noted: the number of a subvolume is not that of an inode.
+ */
 void btrfs_dir_reada_add(struct btrfs_dir_reada *reada, const void *buf, int entries, u64 pos)
 {
 	if (!reada || !mutex_trylock(&reada->lock))
@@ -129,9 +132,10 @@ void btrfs_dir_reada_add(struct btrfs_dir_reada *reada, const void *buf, int ent
 
 		if (get_unaligned(&entry->offset) >= pos)
 			break;
-		btrfs_rust_dir_reada_add(&reada->plan, get_unaligned(&entry->offset),
-					 get_unaligned(&entry->ino),
-					 get_unaligned(&entry->type));
+		if (get_unaligned(&entry->type) != DT_DIR || !READ_ONCE(reada->has_subvolumes))
+			btrfs_rust_dir_reada_add(&reada->plan, get_unaligned(&entry->offset),
+						 get_unaligned(&entry->ino),
+						 get_unaligned(&entry->type));
 		buf += sizeof(*entry) + get_unaligned(&entry->name_len);
 	}
 	mutex_unlock(&reada->lock);

@@ -7,6 +7,7 @@
 #include <linux/mutex.h>
 #include <linux/refcount.h>
 #include <linux/types.h>
+#include <uapi/linux/btrfs_tree.h>
 #include "btrfs_rust.h"
 
 struct btrfs_dir_reada;
@@ -46,6 +47,8 @@ struct btrfs_dir_reada {
 	bool is_reported;
 	/* Nothing is left to read ahead; read without the lock. */
 	bool is_done;
+	/* An entry is a subvolume; read and written without the lock. */
+	bool has_subvolumes;
 };
 
 /* dir_readas.c */
@@ -66,6 +69,13 @@ void btrfs_dir_reada_end(struct btrfs_dir_reada *reada, struct file *file,
 			 struct btrfs_path *path);
 void btrfs_dir_reada_look_up(struct btrfs_inode *dir, u64 ino);
 
+/* Note the type of the key of an entry that will be returned. */
+static inline void btrfs_dir_reada_note_type(struct btrfs_dir_reada *reada, u8 type)
+{
+	if (reada && type != BTRFS_INODE_ITEM_KEY)
+		WRITE_ONCE(reada->has_subvolumes, true);
+}
+
 struct btrfs_rust_others btrfs_dir_reada_others(const struct btrfs_reada_total *total, u64 held);
 void btrfs_dir_reada_go_on(struct btrfs_dir_reada *reada, struct btrfs_root *root);
 
@@ -83,6 +93,14 @@ static inline struct btrfs_dir_reada *btrfs_dir_reada_begin(struct btrfs_inode *
 
 static inline void btrfs_dir_reada_list(struct btrfs_dir_reada *reada, struct btrfs_inode *dir,
 					u64 pos)
+{
+}
+
+static inline void btrfs_dir_readas_destroy(struct btrfs_fs_info *fs_info)
+{
+}
+
+static inline void btrfs_dir_reada_note_type(struct btrfs_dir_reada *reada, u8 type)
 {
 }
 

@@ -29,14 +29,15 @@
 /* Drop a reference. */
 void btrfs_dir_reada_put(struct btrfs_dir_reada *reada)
 {
+	u64 unread;
+
 	if (!refcount_dec_and_test(&reada->refs))
 		return;
 	btrfs_reada_hold(&reada->fs_info->reada_tree, &reada->held, 0);
-	/* Tracepoints need the devices, which are closed already on unmount. */
-	if (reada->held_data && !btrfs_fs_closing(reada->fs_info))
-		btrfs_reada_wasted(reada->fs_info, reada->root_id, reada->ino, 0, reada->held_data);
 	btrfs_reada_hold(&reada->fs_info->reada_data, &reada->held_data, 0);
-	btrfs_rust_dir_reada_destroy(&reada->plan);
+	unread = btrfs_rust_dir_reada_destroy(&reada->plan);
+	if (unread)
+		btrfs_reada_wasted(reada->fs_info, reada->root_id, reada->ino, 0, unread);
 	kfree(reada);
 }
 
@@ -78,7 +79,10 @@ void btrfs_dir_readas_init(struct btrfs_fs_info *fs_info)
 	INIT_DEFERRABLE_WORK(&dirs->expire, expire_work);
 }
 
-/* Free all. No directory of the filesystem is in use any more. */
+/*
+ * Free all, before the devices are closed: tracepoints need them. No directory of the filesystem is
+ * in use any more.
+ */
 void btrfs_dir_readas_destroy(struct btrfs_fs_info *fs_info)
 {
 	cancel_delayed_work_sync(&fs_info->dir_readas.expire);

@@ -74,9 +74,10 @@ static bool is_freed(struct btrfs_root *root, u64 ino)
 }
 
 /*
- * Whether data of an inode can be read ahead without waiting for another task. Relocation does not
- * wait for reads, so data without checksums might be wrong. Data with fs-verity cannot be verified
- * before the file is open.
+ * Whether data of an inode can be read ahead without waiting for another task, or for a write whose
+ * pages are gone and whose ordered extent is not finished. Relocation does not wait for reads, so
+ * data without checksums might be wrong. Data with fs-verity cannot be verified before the file is
+ * open.
  */
 static bool can_read(struct btrfs_inode *btrfs_inode)
 {
@@ -85,7 +86,7 @@ static bool can_read(struct btrfs_inode *btrfs_inode)
 	return S_ISREG(inode->i_mode) && inode->i_nlink &&
 	       !(btrfs_inode->flags & BTRFS_INODE_NODATASUM) && !IS_VERITY(inode) &&
 	       !inode->i_mapping->nrpages && !inode_is_locked(inode) &&
-	       !atomic_read(&inode->i_dio_count);
+	       !atomic_read(&inode->i_dio_count) && RB_EMPTY_ROOT(&btrfs_inode->ordered_tree);
 }
 
 /* Start reading the beginning of a file into the page cache. Returns whether there is some. */

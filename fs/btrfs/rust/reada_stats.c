@@ -59,7 +59,6 @@ void btrfs_reada_destroy(struct btrfs_fs_info *fs_info)
 {
 	if (!fs_info->reada_stats)
 		return;
-	btrfs_dir_readas_destroy(fs_info);
 	free_percpu(fs_info->reada_stats);
 }
 

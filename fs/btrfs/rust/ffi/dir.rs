@@ -90,7 +90,8 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_init(
     unsafe { Storage::write(reada, DirReada::new(disk.into(), &directory)) };
 }
 
-/// Frees a readahead.
+/// Frees a readahead. Returns the size of the file data that was read ahead and is unused, in
+/// bytes.
 ///
 /// # Safety
 ///
@@ -98,9 +99,12 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_init(
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_destroy(
     reada: *mut bindings::btrfs_rust_dir_reada,
-) {
+) -> u64 {
     // SAFETY: C calls this once, when it drops the last reference.
+    let unread = unsafe { Storage::get(reada) }.held_data();
+    // SAFETY: As above.
     unsafe { Storage::destroy(reada) };
+    unread
 }
 
 /// The habit that other directories have noted in `directory`.
