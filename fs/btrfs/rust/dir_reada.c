@@ -44,7 +44,7 @@ struct btrfs_dir_reada *btrfs_dir_reada_begin(struct btrfs_inode *dir, u64 pos, 
 	if (!READ_ONCE(fs_info->reada.dir_enable) || pos > last_index)
 		return NULL;
 	if (pos > BTRFS_DIR_START_INDEX) {
-		reada = btrfs_dir_reada_get(dir);
+		reada = btrfs_dir_reada_get(dir, true);
 		if (reada)
 			return reada;
 	}
@@ -66,10 +66,8 @@ struct btrfs_dir_reada *btrfs_dir_reada_begin(struct btrfs_inode *dir, u64 pos, 
 
 static void hold(struct btrfs_dir_reada *reada)
 {
-	const u64 held = btrfs_rust_dir_reada_held(&reada->plan);
-
-	if (held != reada->held)
-		btrfs_reada_hold(&reada->fs_info->reada_tree, &reada->held, held);
+	btrfs_dir_reada_hold(reada, &reada->fs_info->reada_tree, &reada->held,
+			     btrfs_rust_dir_reada_held(&reada->plan));
 	WRITE_ONCE(reada->is_done, btrfs_rust_dir_reada_is_done(&reada->plan));
 }
 
@@ -151,7 +149,7 @@ static void report_listing(struct dentry *dentry, bool is_expected)
 
 	/* The root of a subvolume has its parent in another tree. */
 	if (parent != dir && parent->root == dir->root)
-		reada = btrfs_dir_reada_get(parent);
+		reada = btrfs_dir_reada_get(parent, true);
 	if (reada && mutex_trylock(&reada->lock)) {
 		if (btrfs_rust_dir_reada_list_child(&reada->plan, btrfs_ino(dir), is_expected,
 						    btrfs_dir_readas_walk(parent->root)) &&
@@ -212,7 +210,7 @@ void btrfs_dir_reada_look_up(struct btrfs_inode *dir, u64 ino)
 	if (list_empty(&root->fs_info->dir_readas.list) ||
 	    !READ_ONCE(root->fs_info->reada.dir_enable) || xa_load(&root->inodes, ino))
 		return;
-	reada = btrfs_dir_reada_get(dir);
+	reada = btrfs_dir_reada_get(dir, true);
 	if (!reada)
 		return;
 	if (mutex_trylock(&reada->lock)) {

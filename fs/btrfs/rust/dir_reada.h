@@ -58,8 +58,11 @@ void btrfs_dir_readas_add(struct btrfs_dir_reada *reada, struct btrfs_inode *dir
 void btrfs_dir_readas_ask(const struct btrfs_inode *dir, struct btrfs_rust_directory *directory);
 struct btrfs_rust_walk btrfs_dir_readas_walk(struct btrfs_root *root);
 void btrfs_dir_readas_set_walk(struct btrfs_root *root, struct btrfs_rust_walk walk);
-struct btrfs_dir_reada *btrfs_dir_reada_get(struct btrfs_inode *dir);
+struct btrfs_dir_reada *btrfs_dir_reada_get(struct btrfs_inode *dir, bool is_use);
+void btrfs_dir_reada_use(struct btrfs_dir_reada *reada);
 void btrfs_dir_reada_put(struct btrfs_dir_reada *reada);
+void btrfs_dir_reada_hold(const struct btrfs_dir_reada *reada, struct btrfs_reada_total *total,
+			  u64 *held, u64 bytes);
 
 /* dir_reada.c */
 struct btrfs_dir_reada *btrfs_dir_reada_begin(struct btrfs_inode *dir, u64 pos, u64 last_index);

@@ -12,7 +12,7 @@
 //!
 //! The next entries are the next ones in the listing, or those with the next inode numbers. Two
 //! lookups tell which. When the lookups reach the entries of the last batch, the next batch is
-//! planned. So at most two batches are ahead. Batches double up to [`MAX_BATCH`]. A batch that
+//! planned. So at most two batches are ahead. Batches double up to [`max_batch`]. A batch that
 //! the lookups have passed is checked: if more than an eighth of its leaves are unused, the window
 //! shrinks, and if more than half of them are, nothing is planned any more.
 //!
@@ -99,6 +99,16 @@ const SEARCHES_PER_LEAF: usize = 8;
 
 /// Maximum size of a batch, in bytes: the task submits it, with the directory locked.
 const MAX_BATCH: u64 = SZ_4M as u64;
+
+/// The bytes of a disk that walks may hold: half of what all readers may, two batches of a send.
+fn limit(disk: Disk) -> u64 {
+    disk.max_batch()
+}
+
+/// The maximum size of a batch of a walk, in bytes. Two of them may be unused at a time.
+fn max_batch(disk: Disk) -> u64 {
+    (limit(disk) / 2).min(MAX_BATCH)
+}
 
 /// Listings of directories with fewer leaves have no readahead of their own.
 const MIN_LEAVES: u64 = 4;
@@ -187,7 +197,7 @@ impl DirReada {
     /// A window of at least `expected` leaves, if the disk allows that.
     fn window(disk: Disk, expected: u64) -> Window {
         let first = disk.nodes(FIRST_WINDOW).max(1) as u64;
-        let most = disk.nodes(disk.max_batch().min(MAX_BATCH)).max(1) as u64;
+        let most = disk.nodes(max_batch(disk)).max(1) as u64;
         let mut window = Window::new(first, most);
         window.grow();
         while window.size() < expected.min(window.most()) {
@@ -235,7 +245,7 @@ impl DirReada {
     /// The number of leaves of `window` for a batch, besides `held` leaves of this directory.
     fn room(&self, window: Window, held: usize, others: Others) -> usize {
         let held = (self.disk.nodes(others.held) + held) as u64;
-        let limit = 2 * self.disk.nodes(self.disk.max_batch()) as u64;
+        let limit = self.disk.nodes(limit(self.disk)) as u64;
         window.room(limit, held, others) as usize
     }
 

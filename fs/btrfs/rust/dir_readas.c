@@ -23,6 +23,11 @@
 /* Directories of a filesystem, and the time after which an unused one is dropped. */
 #define MAX_DIRS	32
 #define EXPIRE_TIME	(30 * HZ)
+/*
+ * The time after which a directory holds no part of the totals. A walk that goes on comes back to
+ * it sooner, even on a slow disk, or counts again then.
+ */
+#define IDLE_TIME	(2 * HZ)
 /* Directories that tell what to expect of the next one. */
 #define ASKED_DIRS	3
 
@@ -41,33 +46,63 @@ void btrfs_dir_reada_put(struct btrfs_dir_reada *reada)
 	kfree(reada);
 }
 
-static void put_list(struct list_head *list)
+/*
+ * Set the bytes of @reada in @total, which are in @held, to @bytes, or to 0 if it is idle. The
+ * caller holds the lock of @reada.
+ */
+void btrfs_dir_reada_hold(const struct btrfs_dir_reada *reada, struct btrfs_reada_total *total,
+			  u64 *held, u64 bytes)
 {
-	struct btrfs_dir_reada *reada, *next;
+	lockdep_assert_held(&reada->lock);
 
-	list_for_each_entry_safe(reada, next, list, list)
-		btrfs_dir_reada_put(reada);
+	if (jiffies - READ_ONCE(reada->last_use) >= IDLE_TIME)
+		bytes = 0;
+	if (bytes != *held)
+		btrfs_reada_hold(total, held, bytes);
 }
 
-/* Drop the directories that were not used for a while. */
+/*
+ * Take the bytes of a directory that nobody walks any more out of the totals. Another task that has
+ * the lock is using the directory.
+ */
+static void release(struct btrfs_dir_reada *reada)
+{
+	if (!mutex_trylock(&reada->lock))
+		return;
+	btrfs_reada_hold(&reada->fs_info->reada_tree, &reada->held, 0);
+	btrfs_reada_hold(&reada->fs_info->reada_data, &reada->held_data, 0);
+	mutex_unlock(&reada->lock);
+}
+
+/* Release the bytes of idle directories, and drop those that were not used for a while. */
 static void expire_work(struct work_struct *work)
 {
 	struct btrfs_dir_readas *dirs = container_of(to_delayed_work(work),
 						     struct btrfs_dir_readas, expire);
+	struct btrfs_dir_reada *dropped[MAX_DIRS];
 	struct btrfs_dir_reada *reada, *next;
-	LIST_HEAD(dropped);
+	unsigned long delay = IDLE_TIME;
+	int count = 0;
 
 	spin_lock(&dirs->lock);
-	list_for_each_entry_safe_reverse(reada, next, &dirs->list, list) {
-		if (time_before(jiffies, reada->last_use + EXPIRE_TIME))
-			break;
-		list_move(&reada->list, &dropped);
-		dirs->count--;
+	list_for_each_entry_safe(reada, next, &dirs->list, list) {
+		const unsigned long unused = jiffies - reada->last_use;
+
+		if (unused >= EXPIRE_TIME) {
+			list_del_init(&reada->list);
+			dirs->count--;
+			dropped[count++] = reada;
+		} else if (unused >= IDLE_TIME) {
+			release(reada);
+		} else {
+			delay = min(delay, IDLE_TIME - unused);
+		}
 	}
 	if (dirs->count)
-		queue_delayed_work(system_dfl_wq, &dirs->expire, EXPIRE_TIME);
+		queue_delayed_work(system_dfl_wq, &dirs->expire, delay);
 	spin_unlock(&dirs->lock);
-	put_list(&dropped);
+	while (count)
+		btrfs_dir_reada_put(dropped[--count]);
 }
 
 void btrfs_dir_readas_init(struct btrfs_fs_info *fs_info)
@@ -76,7 +111,7 @@ void btrfs_dir_readas_init(struct btrfs_fs_info *fs_info)
 
 	spin_lock_init(&dirs->lock);
 	INIT_LIST_HEAD(&dirs->list);
-	INIT_DEFERRABLE_WORK(&dirs->expire, expire_work);
+	INIT_DELAYED_WORK(&dirs->expire, expire_work);
 }
 
 /*
@@ -85,14 +120,17 @@ void btrfs_dir_readas_init(struct btrfs_fs_info *fs_info)
  */
 void btrfs_dir_readas_destroy(struct btrfs_fs_info *fs_info)
 {
+	struct btrfs_dir_reada *reada, *next;
+
 	cancel_delayed_work_sync(&fs_info->dir_readas.expire);
-	put_list(&fs_info->dir_readas.list);
+	list_for_each_entry_safe(reada, next, &fs_info->dir_readas.list, list)
+		btrfs_dir_reada_put(reada);
 }
 
 /* Note the task and the time. The caller holds the lock of the list, or @reada is not in it. */
 static void note_use(struct btrfs_dir_reada *reada)
 {
-	reada->last_use = jiffies;
+	WRITE_ONCE(reada->last_use, jiffies);
 	reada->tgid = current->tgid;
 	reada->pid = current->pid;
 }
@@ -111,8 +149,24 @@ static struct btrfs_dir_reada *find_reada(struct btrfs_dir_readas *dirs,
 	return NULL;
 }
 
-/* Get a reference to the readahead of @dir. Returns NULL if there is none. */
-struct btrfs_dir_reada *btrfs_dir_reada_get(struct btrfs_inode *dir)
+/* Note a use of @reada by the current task. */
+void btrfs_dir_reada_use(struct btrfs_dir_reada *reada)
+{
+	struct btrfs_dir_readas *dirs = &reada->fs_info->dir_readas;
+
+	spin_lock(&dirs->lock);
+	note_use(reada);
+	/* It may have been dropped meanwhile. */
+	if (!list_empty(&reada->list))
+		list_move(&reada->list, &dirs->list);
+	spin_unlock(&dirs->lock);
+}
+
+/*
+ * Get a reference to the readahead of @dir, and note a use if @is_use. Returns NULL if there is
+ * none.
+ */
+struct btrfs_dir_reada *btrfs_dir_reada_get(struct btrfs_inode *dir, bool is_use)
 {
 	struct btrfs_dir_readas *dirs = &dir->root->fs_info->dir_readas;
 	struct btrfs_dir_reada *reada;
@@ -121,12 +175,13 @@ struct btrfs_dir_reada *btrfs_dir_reada_get(struct btrfs_inode *dir)
 		return NULL;
 	spin_lock(&dirs->lock);
 	reada = find_reada(dirs, dir);
-	if (reada) {
+	if (reada)
+		refcount_inc(&reada->refs);
+	else
+		clear_bit(BTRFS_INODE_DIR_READA, &dir->runtime_flags);
+	if (reada && is_use) {
 		list_move(&reada->list, &dirs->list);
 		note_use(reada);
-		refcount_inc(&reada->refs);
-	} else {
-		clear_bit(BTRFS_INODE_DIR_READA, &dir->runtime_flags);
 	}
 	spin_unlock(&dirs->lock);
 	return reada;
@@ -161,9 +216,9 @@ void btrfs_dir_readas_add(struct btrfs_dir_reada *reada, struct btrfs_inode *dir
 	if (!old && dirs->count == MAX_DIRS)
 		old = oldest_reada(dirs);
 	if (old)
-		list_del(&old->list);
+		list_del_init(&old->list);
 	else if (!dirs->count++)
-		queue_delayed_work(system_dfl_wq, &dirs->expire, EXPIRE_TIME);
+		queue_delayed_work(system_dfl_wq, &dirs->expire, IDLE_TIME);
 	list_add(&reada->list, &dirs->list);
 	set_bit(BTRFS_INODE_DIR_READA, &dir->runtime_flags);
 	spin_unlock(&dirs->lock);

@@ -50,7 +50,7 @@ static struct btrfs_rust_dir_files plan_files(struct btrfs_dir_reada *reada,
 	blk_finish_plug(&plug);
 	up_read(&fs_info->commit_root_sem);
 
-	btrfs_reada_hold(&fs_info->reada_data, &reada->held_data, batch.held);
+	btrfs_dir_reada_hold(reada, &fs_info->reada_data, &reada->held_data, batch.held);
 	if (batch.wasted)
 		btrfs_reada_wasted(fs_info, reada->root_id, reada->ino, 0, batch.wasted);
 	if (bytes) {
@@ -142,22 +142,29 @@ void btrfs_dir_reada_files(struct btrfs_dir_reada *reada, struct btrfs_root *roo
 							      batch.ranges[i].ino);
 	}
 	blk_finish_plug(&plug);
-	btrfs_reada_hold(&root->fs_info->reada_data, &reada->held_data, held);
+	btrfs_dir_reada_hold(reada, &root->fs_info->reada_data, &reada->held_data, held);
 }
 
-/* Note a read of @inode, in the directory of @reada. @folio is its first one, or an error. */
-static void note_read(struct btrfs_dir_reada *reada, struct inode *inode,
+/*
+ * Note a read of @inode, in the directory of @reada. @folio is its first one, or an error. Returns
+ * whether this is a use of the readahead: not if the data was in memory before.
+ */
+static bool note_read(struct btrfs_dir_reada *reada, struct inode *inode,
 		      const struct folio *folio)
 {
 	struct btrfs_root *root = BTRFS_I(inode)->root;
 	const u64 ino = btrfs_ino(BTRFS_I(inode));
 	struct btrfs_rust_file_use use;
+	bool is_use;
 
 	lockdep_assert_held(&reada->lock);
 
 	use = btrfs_rust_dir_reada_read(&reada->plan, ino, !IS_ERR(folio),
 					atomic_xchg(&reada->missed, 0));
-	btrfs_reada_hold(&reada->fs_info->reada_data, &reada->held_data, use.held);
+	is_use = IS_ERR(folio) || use.used;
+	if (is_use)
+		btrfs_dir_reada_use(reada);
+	btrfs_dir_reada_hold(reada, &root->fs_info->reada_data, &reada->held_data, use.held);
 	if (use.used && IS_ERR(folio))
 		use.wasted += use.used;
 	else if (use.used)
@@ -165,6 +172,7 @@ static void note_read(struct btrfs_dir_reada *reada, struct inode *inode,
 				 !folio_test_uptodate(folio));
 	if (use.wasted)
 		btrfs_reada_wasted(root->fs_info, btrfs_root_id(root), ino, 0, use.wasted);
+	return is_use;
 }
 
 /*
@@ -180,8 +188,7 @@ static void read_beginning(struct btrfs_dir_reada *reada, struct inode *inode, b
 	if (!has_data && !may_wait)
 		return;
 	if (mutex_trylock(&reada->lock)) {
-		note_read(reada, inode, folio);
-		if (may_wait)
+		if (note_read(reada, inode, folio) && may_wait)
 			btrfs_dir_reada_go_on(reada, BTRFS_I(inode)->root);
 		mutex_unlock(&reada->lock);
 	} else if (may_wait) {
@@ -213,7 +220,7 @@ void btrfs_dir_reada_read(const struct kiocb *iocb)
 	parent = dget_parent(file->f_path.dentry);
 	dir = BTRFS_I(d_inode(parent));
 	if (dir->root == BTRFS_I(inode)->root)
-		reada = btrfs_dir_reada_get(dir);
+		reada = btrfs_dir_reada_get(dir, false);
 	dput(parent);
 	if (!reada)
 		return;

@@ -9,10 +9,7 @@
 //! at leaves in memory: `dir_reada.rs` reads them ahead for the lookups. When the reads reach the
 //! files of the last batch, the next batch is planned. So at most two batches are ahead.
 
-use kernel::{
-    prelude::*,
-    sizes::SZ_4M, //
-};
+use kernel::prelude::*;
 
 use super::{
     batch::{
@@ -21,6 +18,8 @@ use super::{
     },
     directory::Reading,
     head::head,
+    limit,
+    max_batch,
     sequence::Sequence,
     DirReada, //
 };
@@ -43,9 +42,6 @@ const MAX_IN_MEMORY: usize = 16;
 /// Maximum number of files in a batch, and of files to look at in a plan.
 const MAX_FILES: usize = 1 << 8;
 pub(super) const MAX_SCANNED: usize = 1 << 9;
-
-/// Maximum size of a batch, in bytes.
-const MAX_BATCH: u64 = SZ_4M as u64;
 
 /// Batches of the maximum size that may be given up at once. At most two, and the rest of two
 /// files, are ahead.
@@ -130,7 +126,7 @@ pub(super) struct Files {
 impl Files {
     /// No files. If `reading` is expected, it is in the order of the listing.
     pub(super) fn new(disk: Disk, reading: Reading) -> Self {
-        let most = disk.max_batch().min(MAX_BATCH);
+        let most = max_batch(disk);
         let are_expected = reading == Reading::Read;
         Self {
             sequence: Sequence::new(reading),
@@ -333,7 +329,7 @@ impl DirReada {
         files.begin();
         if !files.is_stopped {
             let held = others.held.saturating_add(files.passed.bytes());
-            let room = files.window.room(2 * self.disk.max_batch(), held, others);
+            let room = files.window.room(limit(self.disk), held, others);
             files.plan(tree, room);
         }
     }

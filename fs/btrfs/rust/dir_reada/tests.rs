@@ -533,7 +533,7 @@ mod suite {
         walk(&mut reada, &tree, 10..13)?;
         assert!(look_up(&mut reada, 90));
         let others = Others {
-            held: 256 << 14,
+            held: 128 << 14,
             count: 0,
         };
         reada.plan(&tree, others, &Blocks::default());
