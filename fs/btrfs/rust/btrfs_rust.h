@@ -371,5 +371,6 @@ int btrfs_rust_dir_entries(const struct extent_buffer *node, u32 slot, u64 ino,
 			   struct btrfs_rust_dir_entry *entries, u32 max);
 void btrfs_rust_put_node(struct extent_buffer *node);
 bool btrfs_rust_is_contended(struct btrfs_root *root);
+void *btrfs_rust_realloc(void *ptr, size_t size);
 
 #endif

@@ -28,6 +28,7 @@ use kernel::{
 };
 
 use crate::{
+    ffi::OptionalVec,
     leaf_reada::LeafReada,
     tree::{
         Key,
@@ -91,7 +92,7 @@ const MIN_LOOKUPS: usize = 2;
 const MAX_STRAYS: usize = 32;
 
 /// Maximum number of entries noted at a time, in 1 MiB: `fts` lists 100,000 entries before it looks
-/// them up. They take at most a quarter of the window.
+/// them up. They take at most a quarter of the window, and so do subdirectories and files.
 const MAX_ENTRIES: u64 = 1 << 17;
 
 /// Maximum number of leaves to look for in one plan, for each leaf of the batch.
@@ -149,11 +150,11 @@ pub(crate) struct DirReada {
     /// Size of the next batch, in leaves.
     window: Window,
     /// The leaves of the last plan, in submission order.
-    leaves: KVVec<Leaf>,
+    leaves: OptionalVec<Leaf>,
     /// The leaves with inodes.
     batches: Batches,
     /// Scratch space to sort a batch.
-    order: KVVec<u32>,
+    order: OptionalVec<u32>,
 }
 
 impl DirReada {
@@ -188,9 +189,9 @@ impl DirReada {
             is_stopped: false,
             is_refused: matches!(directory.habit, Habit::Refused),
             window: Self::window(disk, window),
-            leaves: KVVec::new(),
+            leaves: OptionalVec::new(),
             batches: Batches::new(is_expected),
-            order: KVVec::new(),
+            order: OptionalVec::new(),
         }
     }
 
@@ -224,13 +225,13 @@ impl DirReada {
 
     /// Notes that the listing has returned the entry with `index` and the inode number `ino`.
     pub(crate) fn add(&mut self, index: u64, ino: u64, kind: Kind) {
-        let most = (self.disk.window() / 4 / size_of::<u64>() as u64).min(MAX_ENTRIES);
-        if self.is_stopped || !self.entries.add(index, ino, most as usize) {
+        let most = (self.disk.window() / 4 / size_of::<u64>() as u64).min(MAX_ENTRIES) as usize;
+        if self.is_stopped || !self.entries.add(index, ino, most) {
             return;
         }
         match kind {
-            Kind::Directory => self.children.add(ino),
-            Kind::File => self.files.add(ino),
+            Kind::Directory => self.children.add(ino, most),
+            Kind::File => self.files.add(ino, most),
             Kind::Other => (),
         }
     }

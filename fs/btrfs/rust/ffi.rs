@@ -14,9 +14,12 @@ mod eb;
 mod files;
 mod leaf;
 mod lru;
+mod memory;
 mod search;
 mod share;
 mod utimes;
+
+pub(crate) use memory::OptionalVec;
 
 use core::mem::offset_of;
 

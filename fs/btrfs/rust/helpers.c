@@ -5,6 +5,7 @@
 #include <linux/err.h>
 #include <linux/lockdep.h>
 #include <linux/sched/signal.h>
+#include <linux/slab.h>
 #include <linux/stat.h>
 #include <linux/wait_bit.h>
 #include "../accessors.h"
@@ -320,4 +321,17 @@ void btrfs_rust_put_node(struct extent_buffer *node)
 bool btrfs_rust_is_contended(struct btrfs_root *root)
 {
 	return is_contended(root->fs_info);
+}
+
+/*
+ * Reallocate memory for readahead, or free it if @size is 0. It is optional: without memory, this
+ * returns NULL rather than let the OOM killer run.
+ */
+void *btrfs_rust_realloc(void *ptr, size_t size)
+{
+	if (!size) {
+		kvfree(ptr);
+		return NULL;
+	}
+	return kvrealloc(ptr, size, GFP_KERNEL_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN);
 }

@@ -8,7 +8,10 @@
 use core::cmp::min;
 
 use kernel::{
-    prelude::*,
+    alloc::{
+        Allocator,
+        Vec, //
+    },
     sizes::{
         SZ_128K,
         SZ_1K,
@@ -165,8 +168,8 @@ impl Window {
 
 /// Fills `order` with the indices below `count`. The first `first` indices stay in place, the
 /// others are sorted by `address`. Indices are sorted since they take less stack than leaves.
-pub(crate) fn sort_by_address(
-    order: &mut KVVec<u32>,
+pub(crate) fn sort_by_address<A: Allocator>(
+    order: &mut Vec<u32, A>,
     count: usize,
     first: usize,
     address: impl Fn(usize) -> u64,

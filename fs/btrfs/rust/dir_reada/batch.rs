@@ -14,12 +14,15 @@ use super::{
     Cache,
     DirReada, //
 };
-use crate::tree::{
-    Key,
-    LastLeaf,
-    Leaf,
-    Tree,
-    Unread, //
+use crate::{
+    ffi::OptionalVec,
+    tree::{
+        Key,
+        LastLeaf,
+        Leaf,
+        Tree,
+        Unread, //
+    },
 };
 
 /// Unused leaves or files of a batch that are always accepted.
@@ -90,9 +93,9 @@ impl Tally {
 /// The logical addresses of leaves that were planned.
 pub(super) struct Batches {
     /// The last batch.
-    pub(super) last: KVVec<u64>,
+    pub(super) last: OptionalVec<u64>,
     /// The batch before it, which the task has passed when the next one is planned.
-    passed: KVVec<u64>,
+    passed: OptionalVec<u64>,
     /// The leaves of small batches before these.
     tally: Tally,
     /// Whether a task that looks up a directory lists it, too.
@@ -103,8 +106,8 @@ impl Batches {
     /// No batches. Leaves with the entries of directories are planned if the task `lists` them.
     pub(super) fn new(lists: bool) -> Self {
         Self {
-            last: KVVec::new(),
-            passed: KVVec::new(),
+            last: OptionalVec::new(),
+            passed: OptionalVec::new(),
             tally: Tally::default(),
             lists,
         }
@@ -151,7 +154,7 @@ impl Batches {
         last: &mut LastLeaf,
         ino: u64,
         cache: &impl Cache,
-        leaves: &mut KVVec<Leaf>,
+        leaves: &mut OptionalVec<Leaf>,
     ) -> Result<(), Unread> {
         self.plan_leaf(tree, last, first_key(ino, INODE_ITEM), cache, leaves)?;
         for number in 1..MAX_LEAVES {
@@ -174,7 +177,7 @@ impl Batches {
         last: &mut LastLeaf,
         key: Key,
         cache: &impl Cache,
-        leaves: &mut KVVec<Leaf>,
+        leaves: &mut OptionalVec<Leaf>,
     ) -> Result<(), Unread> {
         let leaf = match last.find(tree, key) {
             Err(Unread::Failed) => None,

@@ -25,6 +25,7 @@ use super::{
     Walk, //
 };
 use crate::{
+    ffi::OptionalVec,
     tree::{
         Cursor,
         LastLeaf,
@@ -70,7 +71,7 @@ pub(crate) trait Directories: Tree {
 
 /// The subdirectories of a directory, in the order of the listing.
 pub(super) struct Children {
-    inodes: KVVec<u64>,
+    inodes: OptionalVec<u64>,
     /// Position after the subdirectory that was listed last, and the number of those listed.
     listed: usize,
     count_listed: usize,
@@ -90,17 +91,17 @@ pub(super) struct Children {
     window: Window,
     batches: Batches,
     /// Directories below the last two batches, and the number of those below the first one.
-    deeper: KVVec<u64>,
+    deeper: OptionalVec<u64>,
     old: usize,
     /// Scratch space for the entries of a directory, and the number of them left for a plan.
-    entries: KVVec<Entry>,
+    entries: OptionalVec<Entry>,
     budget: usize,
 }
 
 impl Children {
     pub(super) fn new(window: Window) -> Self {
         Self {
-            inodes: KVVec::new(),
+            inodes: OptionalVec::new(),
             listed: 0,
             count_listed: 0,
             is_due: false,
@@ -112,9 +113,9 @@ impl Children {
             is_stopped: false,
             window,
             batches: Batches::new(true),
-            deeper: KVVec::new(),
+            deeper: OptionalVec::new(),
             old: 0,
-            entries: KVVec::new(),
+            entries: OptionalVec::new(),
             budget: 0,
         }
     }
@@ -124,11 +125,11 @@ impl Children {
         self.inodes.is_empty()
     }
 
-    /// Adds the subdirectory with the inode number `ino`.
-    pub(super) fn add(&mut self, ino: u64) {
-        if self.inodes.len() < MAX_CHILDREN {
+    /// Adds the subdirectory with the inode number `ino`, unless there are `most`.
+    pub(super) fn add(&mut self, ino: u64, most: usize) {
+        if self.inodes.len() < most.min(MAX_CHILDREN) {
             // Without memory, it is left out.
-            let _ = self.inodes.push(ino, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+            let _ = self.inodes.push(ino, GFP_KERNEL_ACCOUNT);
         }
     }
 
@@ -191,7 +192,7 @@ impl Children {
         tree: &T,
         room: usize,
         cache: &impl Cache,
-        leaves: &mut KVVec<Leaf>,
+        leaves: &mut OptionalVec<Leaf>,
     ) {
         self.is_cut = false;
         self.budget = MAX_SCANNED;
@@ -214,7 +215,7 @@ impl Children {
         tree: &T,
         room: usize,
         cache: &impl Cache,
-        leaves: &mut KVVec<Leaf>,
+        leaves: &mut OptionalVec<Leaf>,
     ) {
         let (count, old) = (self.deeper.len(), self.old);
         let mut kept = 0;
@@ -245,7 +246,7 @@ impl Children {
         ino: u64,
         room: usize,
         cache: &impl Cache,
-        leaves: &mut KVVec<Leaf>,
+        leaves: &mut OptionalVec<Leaf>,
     ) -> bool {
         let Some(entries) = read(tree, ino, self.entries.get_mut(..self.budget)) else {
             return false;
@@ -275,7 +276,7 @@ impl Children {
         tree: &T,
         room: usize,
         cache: &impl Cache,
-        leaves: &mut KVVec<Leaf>,
+        leaves: &mut OptionalVec<Leaf>,
     ) {
         let mut last = LastLeaf::default();
         for &ino in self.inodes.get(self.next..self.end).unwrap_or_default() {

@@ -4,6 +4,8 @@
 
 use kernel::prelude::*;
 
+use crate::ffi::OptionalVec;
+
 /// A lookup that is at most this many entries behind the previous one follows the listing.
 const NEAR: usize = 16;
 
@@ -15,7 +17,7 @@ const MAX_MISSES: usize = 16;
 /// The last batch has the entries from `entered` to `next`, in the order of inode numbers. The
 /// entries from `next` to `sorted` are sorted, too. The others are in the order of the listing.
 pub(super) struct Entries {
-    pub(super) inodes: KVVec<u64>,
+    pub(super) inodes: OptionalVec<u64>,
     entered: usize,
     next: usize,
     pub(super) sorted: usize,
@@ -34,7 +36,7 @@ pub(super) struct Entries {
 impl Entries {
     pub(super) fn new() -> Self {
         Self {
-            inodes: KVVec::new(),
+            inodes: OptionalVec::new(),
             entered: 0,
             next: 0,
             sorted: 0,
@@ -75,8 +77,8 @@ impl Entries {
         let is_sorted = self.sorted == self.inodes.len()
             && (self.are_planned() || self.inodes.last() <= Some(&ino));
         // Without memory, entries are left out.
-        let flags = GFP_KERNEL_ACCOUNT | __GFP_NOWARN;
-        let is_added = self.inodes.len() < most && self.inodes.push(ino, flags).is_ok();
+        let is_added =
+            self.inodes.len() < most && self.inodes.push(ino, GFP_KERNEL_ACCOUNT).is_ok();
         self.sorted += usize::from(is_added && is_sorted);
         is_added
     }

@@ -28,6 +28,7 @@ use crate::{
         FileRange,
         Subvolume, //
     },
+    ffi::OptionalVec,
     window::{
         Disk,
         Others,
@@ -57,7 +58,7 @@ struct Ahead {
 /// Files that were read ahead together.
 struct Batch {
     /// Those that were not read yet.
-    unread: KVVec<Ahead>,
+    unread: OptionalVec<Ahead>,
     /// The number of files.
     count: usize,
 }
@@ -65,7 +66,7 @@ struct Batch {
 impl Batch {
     const fn new() -> Self {
         Self {
-            unread: KVVec::new(),
+            unread: OptionalVec::new(),
             count: 0,
         }
     }
@@ -120,7 +121,7 @@ pub(super) struct Files {
     /// Bytes that were read ahead in vain, and that C has not counted yet.
     wasted: u64,
     /// The last plan, in submission order.
-    ranges: KVVec<FileRange>,
+    ranges: OptionalVec<FileRange>,
 }
 
 impl Files {
@@ -144,13 +145,13 @@ impl Files {
             credit: CREDIT_BATCHES * most,
             missed: 0,
             wasted: 0,
-            ranges: KVVec::new(),
+            ranges: OptionalVec::new(),
         }
     }
 
-    /// Adds the file with the inode number `ino`.
-    pub(super) fn add(&mut self, ino: u64) {
-        self.mark -= self.sequence.add(ino, self.mark);
+    /// Adds the file with the inode number `ino`, unless there are `most`.
+    pub(super) fn add(&mut self, ino: u64, most: usize) {
+        self.mark -= self.sequence.add(ino, self.mark, most);
     }
 
     /// Notes a read of the beginning of `ino`, whose page cache `has_data` or not. Returns the

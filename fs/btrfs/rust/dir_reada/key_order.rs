@@ -24,6 +24,7 @@ use super::{
     DirReada, //
 };
 use crate::{
+    ffi::OptionalVec,
     tree::{
         Cursor,
         Key,
@@ -107,7 +108,7 @@ impl Walk {
 /// The next leaves of a tree in key order.
 pub(super) struct KeyOrder {
     /// The leaves that the walk has not passed, in key order, and whether they were read ahead.
-    ahead: KVVec<Ahead>,
+    ahead: OptionalVec<Ahead>,
     is_read: bool,
     /// The walk, as of the last listing.
     pub(super) walk: Walk,
@@ -125,7 +126,7 @@ impl KeyOrder {
     /// No leaves. The size of batches is at most that of `window`.
     pub(super) fn new(window: Window) -> Self {
         Self {
-            ahead: KVVec::new(),
+            ahead: OptionalVec::new(),
             is_read: false,
             walk: Walk::default(),
             first: window.first() as u32,
@@ -195,7 +196,7 @@ impl KeyOrder {
         last: u64,
         room: usize,
         cache: &impl Cache,
-        leaves: &mut KVVec<Leaf>,
+        leaves: &mut OptionalVec<Leaf>,
     ) {
         let end = first_key(last, INODE_ITEM).successor();
         let from = first_key(self.listed, INODE_ITEM).max(self.end);
@@ -216,7 +217,7 @@ impl KeyOrder {
         cursor: &mut Cursor<'_, T>,
         room: usize,
         cache: &impl Cache,
-        leaves: &mut KVVec<Leaf>,
+        leaves: &mut OptionalVec<Leaf>,
         others: usize,
     ) {
         let is_read = self.is_read;

@@ -2,18 +2,19 @@
 
 //! Readahead of DIR_ITEMs. Lookups use them in random order.
 
-use kernel::prelude::*;
-
 use super::{
     Cache,
     MIN_LOOKUPS, //
 };
-use crate::tree::{
-    Cursor,
-    Key,
-    Leaf,
-    Tree,
-    Unread, //
+use crate::{
+    ffi::OptionalVec,
+    tree::{
+        Cursor,
+        Key,
+        Leaf,
+        Tree,
+        Unread, //
+    },
 };
 
 /// Leaves with DIR_ITEMs to read ahead for each lookup so far.
@@ -58,7 +59,7 @@ impl Names {
         lookups: usize,
         count: usize,
         cache: &impl Cache,
-        leaves: &mut KVVec<Leaf>,
+        leaves: &mut OptionalVec<Leaf>,
     ) {
         let lookups = lookups.max(MIN_LOOKUPS);
         self.mark = lookups.saturating_add(count.min(lookups));

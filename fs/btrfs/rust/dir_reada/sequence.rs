@@ -14,6 +14,7 @@ use super::{
     entries::Entries,
     files::MAX_SCANNED, //
 };
+use crate::ffi::OptionalVec;
 
 /// Reads before the order is known; and those if the files of the directory before were not read.
 const MIN_READS: usize = 2;
@@ -31,7 +32,7 @@ const MAX_NOTED: usize = 1 << 16;
 
 /// The files of a directory, in the order of the listing, or, from `next` on, of inode numbers.
 pub(super) struct Sequence {
-    inodes: KVVec<u64>,
+    inodes: OptionalVec<u64>,
     /// Set if reads are in the order of the inode numbers, and if `inodes` is.
     by_inode: bool,
     is_sorted: bool,
@@ -56,7 +57,7 @@ impl Sequence {
             MIN_READS
         };
         Self {
-            inodes: KVVec::new(),
+            inodes: OptionalVec::new(),
             by_inode: false,
             is_sorted: false,
             is_known: reading == Reading::Read,
@@ -104,21 +105,22 @@ impl Sequence {
         self.reached + 1 >= self.inodes.len()
     }
 
-    /// Adds the file with the inode number `ino`. If there are too many, forgets those that were
+    /// Adds the file with the inode number `ino`. If there are `most`, forgets those that were
     /// read, up to the position `passed`, and returns their number.
-    pub(super) fn add(&mut self, ino: u64, passed: usize) -> usize {
+    pub(super) fn add(&mut self, ino: u64, passed: usize, most: usize) -> usize {
         let passed = min(self.reached, passed);
+        let most = min(most, MAX_NOTED);
         let mut forgotten = 0;
-        if self.inodes.len() >= MAX_NOTED && passed > MAX_NOTED / 8 {
+        if self.inodes.len() >= most && passed > most / 8 {
             forgotten = passed;
             self.inodes.copy_within(forgotten.., 0);
             self.inodes.truncate(self.inodes.len() - forgotten);
             self.reached -= forgotten;
             self.next -= forgotten;
         }
-        if self.inodes.len() < MAX_NOTED {
+        if self.inodes.len() < most {
             // Without memory, it is left out.
-            let _ = self.inodes.push(ino, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+            let _ = self.inodes.push(ino, GFP_KERNEL_ACCOUNT);
             self.is_sorted = false;
         }
         forgotten

@@ -320,6 +320,44 @@ mod suite {
     }
 
     #[test]
+    fn files_take_a_quarter_of_the_window() -> Result {
+        let disk = Disk {
+            readahead: 128,
+            ..DISK
+        };
+        let end = 10 + 2 * (128 << 10) / 4 / 8;
+        let leaves = leaves(1000)?;
+        let tree = tree(&leaves, &NONE, 1);
+        let mut reada = DirReada::new(disk, &directory(1 << 20));
+        for ino in 10..end {
+            reada.add(ino, ino, Kind::File);
+            walk(&mut reada, &tree, [ino])?;
+        }
+        // Entries that were looked up make room, but these files were not read.
+        assert_eq!(reada.entries.last_index, end - 1);
+        for (first, is_due) in [(end - 10, false), (10, true)] {
+            reada.read(first, false, 0);
+            reada.read(first + 1, false, 0);
+            assert_eq!(reada.are_files_due(), is_due);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_walk_holds_half_of_what_all_readers_may() -> Result {
+        let leaves = leaves(3000)?;
+        let tree = tree(&leaves, &NONE, 1);
+        let mut reada = listed(10..30000);
+        let mut most = 0;
+        for ino in 10..29000 {
+            walk(&mut reada, &tree, [ino])?;
+            most = most.max(reada.held());
+        }
+        assert_eq!(most, DISK.max_batch());
+        Ok(())
+    }
+
+    #[test]
     fn lookups_of_other_entries_end_the_readahead() {
         let mut reada = listed(10..1000);
         assert!((0..MAX_STRAYS as u64).all(|number| !look_up(&mut reada, 2000 + number)));
