@@ -223,6 +223,13 @@ def delayed(device, milliseconds, writes=None):
     return "/dev/mapper/delayed"
 
 
+def slow_down(device, milliseconds):
+    """Change the delay of each read from the writable target of delayed()."""
+    table = f"0 {int(sysfs(device, 'size'))} delay {device} 0 {milliseconds} {device} 0 0"
+    for arguments in (("suspend", "--nolockfs", "delayed"), ("load", "delayed", "--table", table), ("resume", "delayed")):
+        run("dmsetup", *arguments, "--noudevsync")
+
+
 def sysfs(device, name):
     """Return the content of a sysfs attribute of a block device."""
     return Path(f"/sys/class/block/{Path(device).name}/{name}").read_text()

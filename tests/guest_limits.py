@@ -10,11 +10,13 @@ import errno
 import hashlib
 import itertools
 import json
+import mmap
 import os
 import random
 import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -390,6 +392,184 @@ def descent(device):
     print(json.dumps(found))
 
 
+def make_walked(device):
+    """Make a filesystem with three subvolumes: many inodes in one directory, files with data in one, and a tree of small directories."""
+    guest.mkfs(device, "--nodesize", "4096")
+    top = guest.mount(device, MNT, "max_inline=2048")
+    for name in ("inodes", "files", "small"):
+        guest.run("btrfs", "subvolume", "create", top / name)
+    for number in range(15_000):
+        (top / f"inodes/{number:05}").write_bytes(bytes(K))
+    for number in range(1500):
+        (top / f"files/{number:04}").write_bytes(bytes(8 * K))
+    for number in range(40):
+        (top / f"small/{number}").mkdir()
+        for name in range(20):
+            (top / f"small/{number}/{name}").touch()
+    for name in ("inodes", "files", "small"):
+        guest.run("btrfs", "property", "set", top / name, "ro", "true")
+    guest.umount(MNT)
+
+
+def walk_a_third(directory, look):
+    """List a directory, and look at a third of its entries."""
+    with os.scandir(directory) as entries:
+        paths = [entry.path for entry in entries]
+    for path in paths[:len(paths) // 3]:
+        look(path)
+    return paths
+
+
+def abandoned(device):
+    """Measure the readahead of stalled sends: alone, and 3 s after walks that ended early, while some of their files are read again."""
+    make_walked(device)
+    guest.set_rotational(device, 0)
+    found = []
+    for is_walked in (False, True):
+        top = guest.mount(device, MNT, "noatime")
+        change({"dir_enable": "1", "window_kb": "1024"})
+        if is_walked:
+            walk_a_third(top / "inodes", os.lstat)
+            paths = walk_a_third(top / "files", lambda path: Path(path).read_bytes())
+            left = ahead()
+            for _ in range(30):
+                for path in paths[:10]:
+                    Path(path).read_bytes()
+                time.sleep(0.1)
+        sizes = {}
+        for name, kind in (("inodes", "tree"), ("files", "data")):
+            guest.drop_caches()
+            before = ahead()[kind]
+            with stalled(top / name):
+                sizes[kind] = ahead()[kind] - before
+        found.append(sizes)
+        guest.umount(MNT)
+    print(json.dumps({"alone": found[0], "walked": found[1], "left": left}))
+
+
+def waits(device):
+    """Measure the longest listing and lookup with all leaves in memory, while commits wait for a send from a slow disk."""
+    make_walked(device)
+    mapped = guest.delayed(device, 0, 0)
+    top = guest.mount(mapped, MNT, "noatime,commit=1000")
+    guest.drop_caches()
+    guest.read_directories_ahead()
+    change({"tree_enable": "0", "data_enable": "0"})
+    guest.walk(top / "small")
+    # Commits find their blocks in memory, too.
+    (top / "changed").touch()
+    os.sync()
+    guest.slow_down(device, 500)
+    ends, longest, commits = threading.Event(), 0, []
+
+    def commit():
+        while not ends.is_set():
+            start = time.monotonic()
+            (top / "changed").touch()
+            os.sync()
+            commits.append(time.monotonic() - start)
+
+    committer = threading.Thread(target=commit)
+    with subprocess.Popen(["btrfs", "-q", "send", "-f", "/dev/null", top / "inodes"]) as send:
+        committer.start()
+        end = time.monotonic() + 15
+        while time.monotonic() < end:
+            # Inodes and directory entries, not blocks.
+            Path("/proc/sys/vm/drop_caches").write_text("2")
+            for where in (top / "small").iterdir():
+                for look in (lambda where=where: os.listdir(where), *(lambda path=where / str(name): os.lstat(path) for name in range(20))):
+                    start = time.monotonic()
+                    look()
+                    longest = max(longest, time.monotonic() - start)
+        ends.set()
+        committer.join()
+        send.kill()
+    guest.umount(MNT)
+    print(json.dumps({"longest": longest, "commits": len(commits), "waits": sum(seconds > 0.3 for seconds in commits)}))
+
+
+def mixed(device):
+    """Walk a directory of files and subvolumes. Print the counters. The numbers of the subvolumes are also those of inodes elsewhere."""
+    guest.mkfs(device, "--nodesize", "4096")
+    top = guest.mount(device, MNT)
+    (top / "mixed").mkdir()
+    for number in range(1000):
+        (top / f"{number}").touch()
+    for number in range(100):
+        (top / f"mixed/file{number}").touch()
+    guest.run("btrfs", "subvolume", "create", *(top / f"mixed/{number}" for number in range(200)))
+    guest.umount(MNT)
+    top = guest.mount(device, MNT, "ro")
+    guest.read_directories_ahead()
+    with counted() as walked:
+        for name in os.listdir(top / "mixed"):
+            os.lstat(top / "mixed" / name)
+    guest.umount(MNT)
+    print(json.dumps(walked))
+
+
+def unmounted(device):
+    """Unmount while files are read ahead that were not read. Print what was ahead, and the waste that the unmount has traced, in KiB."""
+    guest.mkfs(device)
+    top = guest.mount(device, MNT)
+    (top / "files").mkdir()
+    for number in range(600):
+        (top / f"files/{number:03}").write_bytes(bytes(8 * K))
+    guest.umount(MNT)
+    top = guest.mount(device, MNT, "ro")
+    guest.read_directories_ahead()
+    walk_a_third(top / "files", lambda path: Path(path).read_bytes())
+    left = ahead()["data"]
+    with traced("btrfs/btrfs_readahead_waste") as said:
+        guest.umount(MNT)
+    lengths = [int(re.search(r"len=(\d+)", line)[1]) for line in said if " ino=0 " not in line]
+    print(json.dumps({"ahead": left, "wasted": sum(lengths) >> 10}))
+
+
+def make_many(device):
+    """Make a filesystem with a large directory."""
+    guest.mkfs(device)
+    top = guest.mount(device, MNT)
+    for number in range(60_000):
+        (top / f"{number}").touch()
+    guest.umount(MNT)
+
+
+def fill(group, rest):
+    """Use all memory of a cgroup but `rest` bytes, and what can be reclaimed. Return the memory."""
+    pages = mmap.mmap(-1, 1 << 30)
+    for start in range(0, len(pages), 16 * PAGE):
+        used = int((group / "memory.current").read_text())
+        fields = dict(map(str.split, (group / "memory.stat").read_text().splitlines()))
+        if used - int(fields["file"]) - int(fields["slab_reclaimable"]) > int((group / "memory.max").read_text()) - rest:
+            return pages
+        for offset in range(0, 16 * PAGE, PAGE):
+            pages[start + offset] = 1
+    return pages
+
+
+def full_cgroup(device, limit):
+    """List a directory in a cgroup with `limit` bytes of memory, nearly all of it in use, without and with readahead."""
+    top = guest.mount(device, MNT, "ro")
+    found = {}
+    with in_cgroup("memory") as group:
+        (group / "memory.max").write_text(limit)
+        for enable in ("0", "1"):
+            change({"dir_enable": enable})
+            child = os.fork()
+            if not child:
+                pages = fill(group, 384 << 10)
+                with os.scandir(top) as entries:
+                    count = sum(1 for _ in entries)
+                pages.close()
+                os._exit(count != 60_000)
+            _, status = os.waitpid(child, 0)
+            events = dict(map(str.split, (group / "memory.events").read_text().splitlines()))
+            found[enable] = {"status": status, "events": events}
+    guest.umount(MNT)
+    print(json.dumps(found))
+
+
 def trace(device):
     """Record tracepoints and counters of a send from a slow disk that is killed."""
     events = ("plan", "submit", "wait", "waste")
@@ -417,6 +597,7 @@ def trace(device):
 if __name__ == "__main__":
     {"windows": windows, "order": order, "crowd": crowd, "commits": commits, "relocation": relocation, "cgroup": cgroup,
      "switches": switches, "count": count, "calls": calls, "corners": corners, "descent": descent,
+     "abandoned": abandoned, "waits": waits, "mixed": mixed, "unmounted": unmounted, "make_many": make_many, "full_cgroup": full_cgroup,
      "trace": trace}[sys.argv[1]](*sys.argv[2:])
     if lost := leaks():
         sys.exit(lost)
