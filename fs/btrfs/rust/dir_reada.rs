@@ -34,7 +34,6 @@ use crate::{
         Key,
         LastLeaf,
         Leaf,
-        Root,
         Tree, //
     },
     window::{
@@ -52,6 +51,7 @@ mod children;
 mod directory;
 mod entries;
 mod files;
+mod hasty;
 mod head;
 mod key_order;
 mod names;
@@ -81,6 +81,7 @@ pub(crate) use directory::{
 };
 use entries::Entries;
 use files::Files;
+use hasty::Hasty;
 use key_order::KeyOrder;
 pub(crate) use key_order::Walk;
 use names::Names;
@@ -332,9 +333,9 @@ impl DirReada {
     /// readahead of `others` limits the size.
     pub(crate) fn plan<T: Tree>(&mut self, tree: &T, others: Others, cache: &impl Cache) {
         self.leaves.clear();
-        if let Root::Uncommitted = tree.root() {
+        let Some(tree) = &Hasty::new(tree) else {
             return;
-        }
+        };
         if self.is_due && !self.entries.are_planned() {
             match self.batches.begin(cache) {
                 Usage::Most => (),
@@ -357,7 +358,7 @@ impl DirReada {
 
     /// Plans `batch` leaves with the next inodes, or up to [`MAX_LEAVES`] more. Leaves in memory do
     /// not count.
-    fn plan_inodes<T: Tree>(&mut self, tree: &T, batch: usize, cache: &impl Cache) {
+    fn plan_inodes<T: Tree>(&mut self, tree: &Hasty<'_, T>, batch: usize, cache: &impl Cache) {
         let mut last = LastLeaf::default();
         let mut searches = 0;
         self.entries.begin_batch();
@@ -382,6 +383,7 @@ impl DirReada {
             let (batches, leaves) = (&mut self.batches, &mut self.leaves);
             let planned = batches.plan_inode(tree, &mut last, ino, cache, leaves);
             if planned.is_err() {
+                self.read_nodes(tree, &mut last, batch);
                 break;
             }
             self.entries.advance();

@@ -153,6 +153,9 @@ pub(crate) trait Tree {
         slot: u32,
         ahead: impl Iterator<Item = u32>,
     ) -> Result<Self::Node, Unread>;
+
+    /// Starts reading the child in `slot`.
+    fn read_ahead(&self, node: &Self::Node, slot: u32);
 }
 
 /// The reason why there is no node.

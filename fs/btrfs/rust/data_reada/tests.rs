@@ -139,6 +139,7 @@ mod suite {
             }
             Ok(Parent(self, 1))
         }
+        fn read_ahead(&self, _: &Parent<'a>, _: u32) {}
     }
 
     impl<'a> Subvolume for &'a Array<'a> {

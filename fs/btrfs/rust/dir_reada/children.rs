@@ -22,6 +22,7 @@ use super::{
     },
     Cache,
     DirReada,
+    Hasty,
     Walk, //
 };
 use crate::{
@@ -30,7 +31,6 @@ use crate::{
         Cursor,
         LastLeaf,
         Leaf,
-        Root,
         Tree,
         Unread, //
     },
@@ -283,7 +283,6 @@ impl Children {
             if self.batches.last.len() >= room || tree.is_contended() {
                 break;
             }
-            // Without success, the next listing plans the rest.
             let _ = self.batches.plan_inode(tree, &mut last, ino, cache, leaves);
             // There may be more DIR_ITEMs before the entries than plan_inode() reads.
             let entries = first_key(ino, DIR_INDEX);
@@ -357,9 +356,9 @@ impl DirReada {
         cache: &impl Cache,
     ) {
         self.leaves.clear();
-        if let Root::Uncommitted = tree.root() {
+        let Some(tree) = &Hasty::new(tree) else {
             return;
-        }
+        };
         if self.children.begin(cache) {
             // The last batch for subdirectories may go on.
             let passed = self.children.batches.passed() + self.held_in_key_order();
@@ -381,8 +380,7 @@ fn read<'a, T: Directories>(
 ) -> Option<&'a mut [Entry]> {
     let [first, end] = [DIR_INDEX, DIR_INDEX + 1].map(|kind| first_key(ino, kind));
     let mut cursor = Cursor::new(tree, first, true, end)?;
-    let to = to?;
-    let mut found = 0;
+    let (to, mut found) = (to?, 0);
     while found < to.len() {
         let (node, slot) = match cursor.descend_to_leaves() {
             Ok(found) => found,

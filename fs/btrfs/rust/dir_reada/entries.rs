@@ -193,10 +193,14 @@ impl Entries {
         self.next > self.entered
     }
 
+    /// The next entries that are sorted.
+    pub(super) fn rest(&self) -> &[u64] {
+        self.inodes.get(self.next..self.sorted).unwrap_or_default()
+    }
+
     /// The inode number of the next entry, if that is sorted.
     pub(super) fn next(&self) -> Option<u64> {
-        let sorted = self.inodes.get(self.next..self.sorted)?;
-        sorted.first().copied()
+        self.rest().first().copied()
     }
 
     /// Puts the next entry into the batch.

@@ -12,6 +12,7 @@ mod suite {
         tree::{
             tests::*,
             KeyPtr,
+            Root,
             Unread, //
         },
         window::tests::{
@@ -585,8 +586,8 @@ mod suite {
     #[test]
     fn plan_that_gives_way_before_a_node_goes_on_later() -> Result {
         let leaves = leaves(1000)?;
-        let parents = parents(&leaves, 5, 0)?;
-        let tree = tree(&leaves, &parents, 5);
+        let parents = parents(&leaves, 40, 0)?;
+        let tree = tree(&leaves, &parents, 40);
         tree.has_parents.set(false);
         let mut reada = listed(10..10000);
         walk(&mut reada, &tree, 10..13)?;
@@ -608,6 +609,33 @@ mod suite {
         batch.sort_unstable();
         assert!(batch.iter().copied().eq(25..57));
         assert!(!look_up(&mut reada, 94));
+        Ok(())
+    }
+
+    #[test]
+    fn plan_waits_for_few_nodes() -> Result {
+        // Each entry is below another node, and these are read ahead together.
+        let leaves = leaves(1000)?;
+        let parents = parents(&leaves, 10, 0)?;
+        let tree = tree(&leaves, &parents, 10);
+        let inodes = || (0..100).map(|number| 10 + number * 37 % 100 * 100);
+        let mut reada = listed(inodes());
+        let (mut found, mut late) = (KVVec::new(), 0);
+        for ino in inodes() {
+            if look_up(&mut reada, ino) {
+                for address in plan(&mut reada, &tree)? {
+                    found.push(address, GFP_KERNEL)?;
+                }
+            }
+            late += usize::from(!found.contains(&(ino / 10)));
+            assert!(tree.waits.take() <= 2);
+        }
+        found.sort_unstable();
+        assert!(found
+            .iter()
+            .copied()
+            .eq((0..100).map(|number| 1 + number * 10)));
+        assert!(late < 8);
         Ok(())
     }
 
@@ -657,6 +685,9 @@ mod suite {
             ahead: impl Iterator<Item = u32>,
         ) -> Result<Plain<'a>, Unread> {
             self.tree.child(node, slot, ahead)
+        }
+        fn read_ahead(&self, node: &Plain<'a>, slot: u32) {
+            self.tree.read_ahead(node, slot);
         }
     }
 

@@ -250,9 +250,7 @@ impl<'lock> Tree for CommitRoot<'lock> {
         ahead: impl Iterator<Item = u32>,
     ) -> Result<NodeRef<'lock>, Unread> {
         for wanted in Iterator::chain(core::iter::once(slot), ahead) {
-            // SAFETY: By the type invariants, `node` is an uptodate node. The helper checks the
-            // slot.
-            unsafe { bindings::btrfs_rust_readahead_child(node.as_ptr(), wanted) };
+            self.read_ahead(node, wanted);
         }
         // SAFETY: By the type invariants, `node` is an uptodate node. The helper checks the slot.
         let child = unsafe { bindings::btrfs_rust_read_child(node.as_ptr(), slot) };
@@ -262,6 +260,11 @@ impl<'lock> Tree for CommitRoot<'lock> {
         let child = unsafe { BufferRef::new(child) };
         // INVARIANT: The helper returns no leaves.
         child.map(NodeRef).ok_or(Unread::Failed)
+    }
+
+    fn read_ahead(&self, node: &NodeRef<'lock>, slot: u32) {
+        // SAFETY: By the type invariants, `node` is an uptodate node. The helper checks the slot.
+        unsafe { bindings::btrfs_rust_readahead_child(node.as_ptr(), slot) };
     }
 }
 

@@ -22,6 +22,9 @@ pub(crate) struct Plain<'a> {
     children: &'a [(u64, u64)],
     /// Leaves with a lower address are cached.
     cached: u64,
+    /// Addresses of children that are cached, too: [`Array::known`], above level 1.
+    known: u128,
+    width: usize,
 }
 
 impl Node for Plain<'_> {
@@ -51,7 +54,8 @@ impl Node for Plain<'_> {
         found.map(|slot| slot as u32).map_err(|slot| slot as u32)
     }
     fn is_cached(&self, blockptr: u64) -> bool {
-        blockptr < self.cached
+        let number = blockptr % OTHER / self.width as u64;
+        blockptr < self.cached || 1u128.checked_shl(number as u32).unwrap_or(0) & self.known != 0
     }
 }
 
@@ -78,6 +82,9 @@ pub(crate) struct Array<'a> {
     /// Whether parents are in memory, and the number of reads after which the tree is contended.
     pub(crate) has_parents: Cell<bool>,
     pub(crate) contended_at: Cell<u32>,
+    /// A bit for each parent that was read or read ahead, and the number of reads of others.
+    known: Cell<u128>,
+    pub(crate) waits: Cell<u32>,
     pub(crate) is_committed: Cell<bool>,
 }
 
@@ -103,6 +110,8 @@ impl<'a> Tree for Array<'a> {
             level,
             children,
             cached: self.cached,
+            known: if level > 1 { self.known.get() } else { 0 },
+            width: self.width,
         })
     }
 
@@ -119,6 +128,9 @@ impl<'a> Tree for Array<'a> {
             return Err(Unread::Busy);
         }
         self.read.set(self.read.get() + 1);
+        let is_known = node.is_cached(node.blockptr(slot));
+        self.waits.set(self.waits.get() + u32::from(!is_known));
+        self.note(node, slot);
         self.ahead.set(self.ahead.get() + ahead.count() as u32);
         let first = node.ptr(slot).blockptr % OTHER;
         let rest = self.leaves.get(first as usize..);
@@ -127,7 +139,23 @@ impl<'a> Tree for Array<'a> {
             level: node.level - 1,
             children: &rest[..rest.len().min(self.width)],
             cached: self.cached,
+            known: 0,
+            width: self.width,
         })
+    }
+
+    fn read_ahead(&self, node: &Plain<'a>, slot: u32) {
+        self.note(node, slot);
+        self.ahead.set(self.ahead.get() + 1);
+    }
+}
+
+impl<'a> Array<'a> {
+    /// Notes that the parent in `slot` was read.
+    fn note(&self, node: &Plain<'a>, slot: u32) {
+        let number = node.ptr(slot).blockptr % OTHER / self.width as u64;
+        let bit = 1u128.checked_shl(number as u32).unwrap_or(0);
+        self.known.set(self.known.get() | bit);
     }
 }
 
@@ -153,6 +181,8 @@ pub(crate) fn tree<'a>(
         is_contended: Cell::new(false),
         has_parents: Cell::new(true),
         contended_at: Cell::new(u32::MAX),
+        known: Cell::new(0),
+        waits: Cell::new(0),
         is_committed: Cell::new(true),
     }
 }
@@ -230,6 +260,8 @@ mod suite {
                 level: 2,
                 children: &[(0, 0)],
                 cached: 0,
+                known: 0,
+                width: 1,
             })
         }
         fn is_contended(&self) -> bool {
@@ -243,6 +275,7 @@ mod suite {
         ) -> Result<Plain<'static>, Unread> {
             Ok(*node)
         }
+        fn read_ahead(&self, _: &Plain<'static>, _: u32) {}
     }
 
     #[test]

@@ -181,6 +181,7 @@ mod suite {
             }
             Ok(Parent(1))
         }
+        fn read_ahead(&self, _: &Parent, _: u32) {}
     }
 
     impl Subvolume for Files {
