@@ -29,6 +29,8 @@ pub(crate) const WITHOUT_READAHEAD: [Disk; 2] = [
 
 #[kernel::macros::kunit_tests(btrfs_window)]
 mod suite {
+    use kernel::prelude::*;
+
     use super::super::*;
     use crate::random::Random;
 
