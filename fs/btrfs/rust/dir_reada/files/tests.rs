@@ -421,7 +421,7 @@ mod suite {
         assert_eq!(reada.reading(), Reading::Read);
         for disk in WITHOUT_READAHEAD {
             let mut files = super::super::Files::new(disk, Reading::Read);
-            files.add(10);
+            files.add(10, usize::MAX);
             assert_eq!(files.are_due(), files.window.most() > 0);
         }
         Ok(())
@@ -609,10 +609,10 @@ mod suite {
     fn files_that_were_read_make_room() -> Result {
         let mut reada = listed([]);
         for ino in 10..10 + (1 << 16) {
-            reada.files.add(ino);
+            reada.files.add(ino, usize::MAX);
         }
         let first = walk(&mut reada, 10..30_000)?;
-        reada.files.add(90_000);
+        reada.files.add(90_000, usize::MAX);
         let second = walk(&mut reada, 30_000..65_546)?;
         // Three of OTHERS have no data at their beginning, and one file has no checksums.
         assert_eq!(first + second, (1 << 16) + 1 - MIN_ALONE - 4);
