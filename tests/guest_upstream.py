@@ -539,9 +539,27 @@ def changed_while_sent(device, parent):
     guest.umount(MNT)
 
 
+def read_with_gaps(device):
+    """Send a file with a hole after each extent of one block, with 10 ms a read. Count how often the send waits for the disk."""
+    count = 1024
+    Path("/proc/sys/kernel/sched_schedstats").write_text("1")
+    top = mount_blank(device)
+    guest.run("btrfs", "subvolume", "create", top / "files")
+    with open(top / "files/file", "wb", buffering=0) as file:
+        for number in range(count):
+            os.pwrite(file.fileno(), bytes([number % 255 + 1]) * 4 * K, number * 8 * K)
+    guest.snapshot(top / "files", top / "sent")
+    guest.umount(MNT)
+    guest.mount(guest.delayed(device, 10), MNT, "ro")
+    before = guest.counters(device)["waits"]
+    guest.send_directly(top / "sent")
+    print(f"{count} extents, {guest.counters(device)['waits'] - before} waits")
+    guest.umount(MNT)
+
+
 if __name__ == "__main__":
     {"zero_disk_num_bytes": zero_disk_num_bytes, "data_of_a_directory": data_of_a_directory,
      "unverified_wait": unverified_wait, "unverified_generation": unverified_generation, "leaf_without_items": leaf_without_items,
      "stale_copy": stale_copy, "utimes_of_another": utimes_of_another, "lost_mkfile": lost_mkfile, "stale_shared": stale_shared,
      "moved_while_read": moved_while_read, "reused_while_read": reused_while_read, "damaged_pointers": damaged_pointers,
-     "written_while_sent": written_while_sent, "changed_while_sent": changed_while_sent}[sys.argv[1]](*sys.argv[2:])
+     "written_while_sent": written_while_sent, "changed_while_sent": changed_while_sent, "read_with_gaps": read_with_gaps}[sys.argv[1]](*sys.argv[2:])

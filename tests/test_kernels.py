@@ -535,6 +535,15 @@ def test_defects_of_upstream_are_mended(defect, expected, flavour):
     disk.unlink()
 
 
+@pytest.mark.parametrize("flavour, least, most", [("um-upstream", 1000, 1100), ("um-c", 1, 100), ("um-rust", 1, 100)])
+def test_a_send_does_not_wait_for_each_extent(flavour, least, most):
+    disk = blank("gaps", 320 << 20)
+    said = vm(flavour, UPSTREAM, "read_with_gaps", "/dev/ubdb", disks=[disk])
+    print(said)
+    assert least <= int(re.search(r"(\d+) waits", said)[1]) <= most
+    disk.unlink()
+
+
 @pytest.mark.parametrize("flavour, expected", [("um-upstream", "8000 extents shared"), ("um-c", "4928 extents not shared"),
                                                ("um-rust", "4928 extents not shared")])
 def test_fiemap_notices_the_second_of_two_drops(flavour, expected):
