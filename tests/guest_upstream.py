@@ -13,6 +13,8 @@ import functools
 import itertools
 import mmap
 import os
+import re
+import resource
 import struct
 import sys
 import time
@@ -459,7 +461,7 @@ def written_while_sent(device):
 
 
 # Of the files of changed_while_sent(), each so many are of the kind that the name says.
-LARGE, UNLINKED, OPEN = 10, 9, 3
+LARGE, UNLINKED, OPEN = 10, 9, 2
 PIECES = 12
 
 
@@ -488,7 +490,7 @@ def change_files(files, other):
             os.pwrite(file.fileno(), content_of(number, "new"), 0)
     os.sync()
     other.mkdir()
-    for number in range(1000):
+    for number in range(500):
         (other / f"{number}").touch()
         for name in ("user.1", "user.2", "user.3"):
             os.setxattr(other / f"{number}", name, bytes(1000))
@@ -501,6 +503,7 @@ def changed_while_sent(device, parent):
     With `parent` "with", the send has a parent. Right: each file has its old or its new content.
     """
     count = 2700
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
     top = mount_blank(device, options="commit=1000,nossd,nodiscard,max_inline=2048")
     sent, old = top / "sent", top / "parent"
     (top / "received").mkdir()
@@ -524,18 +527,21 @@ def changed_while_sent(device, parent):
             paths[number].unlink()
         guest.run("btrfs", "property", "set", sent, "ro", "true")
         send = HeldSend(*(["-p", old] if parent == "with" else []), sent)
-        # Change files that were sent, that are being sent, and that will be sent.
-        for turn in range(4):
-            send.take(1 << 20)
-            change_files(list(zip(numbers, files))[turn::4], top / f"other{turn}")
+        # Change files that were sent, that will be sent, and that which is being sent.
+        for turn in range(8):
+            send.take(512 * K)
+            current = int(re.findall(rb"file(\d{4})", send.stream)[-1])
+            chosen = [(number, file) for number, file in zip(numbers, files) if number // OPEN % 8 == turn or abs(number - current) < 2]
+            change_files(chosen, top / f"other{turn}")
         print(result := send.end())
     if result != "sent":
         return
     Path("/tmp/stream").write_bytes(send.stream)
     guest.run("btrfs", "receive", "-f", "/tmp/stream", top / "received")
     found = {path.name: path.read_bytes() for path in (top / "received/sent").iterdir()}
+    writes = [line for line in guest.run("btrfs", "receive", "--dump", "-f", "/tmp/stream").splitlines() if line.startswith("write")]
     wrong = [number for number, path in enumerate(paths) if number % UNLINKED and not is_old_or_new(number, found.pop(path.name, b"-"))]
-    print(f"wrong files: {wrong or 'none'}, others: {sorted(found) or 'none'}")
+    print(f"wrong files: {wrong or 'none'}, others: {sorted(found) or 'none'}, repeated writes: {len(writes) - len(set(writes))}")
     guest.umount(MNT)
 
 

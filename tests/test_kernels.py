@@ -525,8 +525,8 @@ def test_damaged_data_is_counted_as_often(flavour):
                                               ("damaged_pointers send", "blocks refused: 1\nthen: written"),
                                               ("damaged_pointers look_up", "errors: {'EUCLEAN'}\nthen: written"),
                                               ("written_while_sent", "writes lost in files: none"),
-                                              ("changed_while_sent with", "wrong files: none, others: none"),
-                                              ("changed_while_sent without", "wrong files: none, others: none")])
+                                              ("changed_while_sent with", "wrong files: none, others: none, repeated writes: 0"),
+                                              ("changed_while_sent without", "wrong files: none, others: none, repeated writes: 0")])
 def test_defects_of_upstream_are_mended(defect, expected, flavour):
     disk = blank("upstream", 320 << 20)
     job, *arguments = defect.split()
