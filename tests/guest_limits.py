@@ -526,15 +526,6 @@ def unmounted(device):
     print(json.dumps({"ahead": left, "wasted": sum(lengths) >> 10}))
 
 
-def make_many(device):
-    """Make a filesystem with a large directory."""
-    guest.mkfs(device)
-    top = guest.mount(device, MNT)
-    for number in range(60_000):
-        (top / f"{number}").touch()
-    guest.umount(MNT)
-
-
 def fill(group, rest):
     """Use all memory of a cgroup but `rest` bytes, and what can be reclaimed. Return the memory."""
     pages = mmap.mmap(-1, 1 << 30)
@@ -546,28 +537,6 @@ def fill(group, rest):
         for offset in range(0, 16 * PAGE, PAGE):
             pages[start + offset] = 1
     return pages
-
-
-def full_cgroup(device, limit):
-    """List a directory in a cgroup with `limit` bytes of memory, nearly all of it in use, without and with readahead."""
-    top = guest.mount(device, MNT, "ro")
-    found = {}
-    with in_cgroup("memory") as group:
-        (group / "memory.max").write_text(limit)
-        for enable in ("0", "1"):
-            change({"dir_enable": enable})
-            child = os.fork()
-            if not child:
-                pages = fill(group, 384 << 10)
-                with os.scandir(top) as entries:
-                    count = sum(1 for _ in entries)
-                pages.close()
-                os._exit(count != 60_000)
-            _, status = os.waitpid(child, 0)
-            events = dict(map(str.split, (group / "memory.events").read_text().splitlines()))
-            found[enable] = {"status": status, "events": events}
-    guest.umount(MNT)
-    print(json.dumps(found))
 
 
 def trace(device):
@@ -597,7 +566,6 @@ def trace(device):
 if __name__ == "__main__":
     {"windows": windows, "order": order, "crowd": crowd, "commits": commits, "relocation": relocation, "cgroup": cgroup,
      "switches": switches, "count": count, "calls": calls, "corners": corners, "descent": descent,
-     "abandoned": abandoned, "waits": waits, "mixed": mixed, "unmounted": unmounted, "make_many": make_many, "full_cgroup": full_cgroup,
-     "trace": trace}[sys.argv[1]](*sys.argv[2:])
+     "abandoned": abandoned, "waits": waits, "mixed": mixed, "unmounted": unmounted, "trace": trace}[sys.argv[1]](*sys.argv[2:])
     if lost := leaks():
         sys.exit(lost)

@@ -11,7 +11,7 @@ import pytest
 
 import test_kunit
 from conftest import SRC, WORK, build, output_of
-from test_kernels import FAULTS, LIMITS, READING, UPSTREAM, blank, compare_broken, copied, image, result, vm
+from test_kernels import FAULTS, LIMITS, READING, UPSTREAM, blank, compare_broken, copied, image, result
 
 STRESS = SRC / "tests/guest_stress.py"
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -140,16 +140,6 @@ def test_a_cgroup_limits_the_sender(copy):
     found = json.loads(debug_vm("um-debug", LIMITS, "cgroup", "DEVICE", str(32 * MIB), disk=copy))
     print(found)
     assert found["data"] < 32 * MIB / 100 + AT_HAND
-
-
-def test_a_walk_in_a_full_cgroup_calls_no_oom_killer():
-    disk = blank("full-cgroup", 1 * GIB)
-    vm("um-rust", LIMITS, "make_many", "/dev/ubdb", disks=[disk])
-    found = json.loads(debug_vm("um-debug", LIMITS, "full_cgroup", "DEVICE", str(32 * MIB), disk=disk))
-    disk.unlink()
-    print(found)
-    for job in found.values():
-        assert job["status"] == 0 and job["events"]["oom_kill"] == "0"
 
 
 def test_readahead_ends_before_the_devices_are_closed():
