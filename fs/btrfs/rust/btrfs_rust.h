@@ -239,9 +239,11 @@ struct btrfs_rust_extent {
 	bool is_compressed;
 };
 
-/* Maximum numbers of inodes held and of ranges ahead of a send. */
-#define BTRFS_RUST_DATA_INODES			256
-#define BTRFS_RUST_DATA_RANGES			2048
+/* Maximum numbers of inodes held and of ranges ahead of a send. @ranges is a power of two. */
+struct btrfs_rust_data_limits {
+	u32 inodes;
+	u32 ranges;
+};
 
 /* The position of a send: the ranges passed, and whether the next batch is to be planned. */
 struct btrfs_rust_data_position {
@@ -261,13 +263,14 @@ struct btrfs_rust_file_ranges {
 
 /* Storage for the state of data_reada.rs. */
 struct btrfs_rust_data_reada {
-	u64 state[44];
+	u64 state[52];
 };
 
 /* data_reada.rs */
 bool btrfs_rust_data_reada_init(struct btrfs_rust_data_reada *reada,
 				const struct btrfs_rust_disk *disk, u64 min_gen,
-				bool sends_encoded);
+				bool reads_data, bool sends_encoded,
+				struct btrfs_rust_data_limits *limits);
 void btrfs_rust_data_reada_destroy(struct btrfs_rust_data_reada *reada);
 struct btrfs_rust_data_position
 btrfs_rust_data_reada_advance(struct btrfs_rust_data_reada *reada,

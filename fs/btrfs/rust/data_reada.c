@@ -15,6 +15,7 @@
 #include "../disk-io.h"
 #include "../file-item.h"
 #include "../fs.h"
+#include "../send.h"
 #include "data_reada.h"
 #include "leaf_reada.h"
 #include "reada_stats.h"
@@ -26,23 +27,26 @@ static_assert(BTRFS_LAST_FREE_OBJECTID == -256ULL);
 static_assert(BTRFS_MAX_COMPRESSED == SZ_128K);
 
 /*
- * Initialize the readahead for a send of @root. The send reads extents newer than @min_gen, and
- * writes compressed extents without decompression if @sends_encoded. The readahead stays off
- * without memory, or if it is disabled.
+ * Initialize the readahead for a send of @root with BTRFS_SEND_FLAG_* @flags. The send looks up
+ * extents newer than @min_gen. The readahead stays off without memory, or if it is disabled.
  */
 void btrfs_data_reada_init(struct btrfs_data_reada *reada, struct btrfs_root *root, u64 min_gen,
-			   bool sends_encoded)
+			   u64 flags)
 {
 	const struct btrfs_rust_disk disk = btrfs_reada_disk(root->fs_info);
 
 	*reada = (struct btrfs_data_reada){ };
 	if (!READ_ONCE(root->fs_info->reada.data_enable))
 		return;
-	reada->encoded = kvzalloc_objs(*reada->encoded, BTRFS_RUST_DATA_RANGES);
-	if (!btrfs_page_reada_init(reada) || !reada->encoded ||
-	    !btrfs_rust_data_reada_init(&reada->plan, &disk, min_gen, sends_encoded)) {
+	if (!btrfs_rust_data_reada_init(&reada->plan, &disk, min_gen,
+					!(flags & BTRFS_SEND_FLAG_NO_FILE_DATA),
+					flags & BTRFS_SEND_FLAG_COMPRESSED, &reada->limits))
+		return;
+	reada->encoded = kvzalloc_objs(*reada->encoded, reada->limits.ranges);
+	if (!btrfs_page_reada_init(reada) || !reada->encoded) {
 		btrfs_page_reada_end(reada);
 		kvfree(reada->encoded);
+		btrfs_rust_data_reada_destroy(&reada->plan);
 		return;
 	}
 	reada->root = root;
@@ -57,7 +61,7 @@ void btrfs_data_reada_end(struct btrfs_data_reada *reada)
 {
 	if (!reada->root)
 		return;
-	btrfs_encoded_reada_pass(reada, reada->passed + BTRFS_RUST_DATA_RANGES);
+	btrfs_encoded_reada_pass(reada, reada->passed + reada->limits.ranges);
 	kvfree(reada->encoded);
 	btrfs_page_reada_end(reada);
 	btrfs_rust_data_reada_destroy(&reada->plan);
@@ -104,20 +108,22 @@ void btrfs_reada_csums(struct btrfs_rust_last_leaf *last, struct btrfs_fs_info *
 		btrfs_reada_find_leaf(last, csum_root, &csums, budget);
 }
 
-/* Start reading the leaves with the backrefs and the checksums of the extent at @bytenr. */
-static void read_leaves(struct btrfs_data_reada *reada, u64 bytenr, u32 *budget)
+/* Start reading the leaves with the backrefs and, if data is read, the checksums of an extent. */
+static void read_leaves(struct btrfs_data_reada *reada, const struct btrfs_rust_file_range *range,
+			u32 *budget)
 {
 	struct btrfs_fs_info *fs_info = reada->root->fs_info;
-	const struct btrfs_rust_key backrefs = btrfs_reada_backrefs(bytenr);
+	const struct btrfs_rust_key backrefs = btrfs_reada_backrefs(range->bytenr);
 	struct btrfs_root *extent_root;
 
 	/* EXTENT_TREE_V2 has no such root for an address outside of all block groups. */
 	if (btrfs_fs_incompat(fs_info, EXTENT_TREE_V2))
 		return;
-	extent_root = btrfs_extent_root(fs_info, bytenr);
+	extent_root = btrfs_extent_root(fs_info, range->bytenr);
 	if (extent_root)
 		btrfs_reada_find_leaf(&reada->last_backref, extent_root, &backrefs, budget);
-	btrfs_reada_csums(&reada->last_csum, fs_info, bytenr, budget);
+	if (range->len)
+		btrfs_reada_csums(&reada->last_csum, fs_info, range->bytenr, budget);
 }
 
 /* Count a batch, and start reading the leaves for it. The caller holds commit_root_sem. */
@@ -134,10 +140,11 @@ static void prepare_batch(struct btrfs_data_reada *reada,
 		const struct btrfs_rust_file_range *range = &batch->ranges[i];
 
 		bytes += range->is_encoded ? range->disk_len : range->len;
-		btrfs_verify_planned(&reada->verify, BTRFS_VERIFY_PLAN_DATA, range->bytenr);
+		if (range->len)
+			btrfs_verify_planned(&reada->verify, BTRFS_VERIFY_PLAN_DATA, range->bytenr);
 		if (budget && !fatal_signal_pending(current) &&
 		    !rwsem_is_contended(&fs_info->commit_root_sem))
-			read_leaves(reada, range->bytenr, &budget);
+			read_leaves(reada, range, &budget);
 	}
 	blk_finish_plug(&plug);
 
@@ -156,7 +163,7 @@ static void read_batch(struct btrfs_data_reada *reada, const struct btrfs_rust_f
 {
 	struct blk_plug plug;
 
-	for (u32 i = 0; i < batch->count; i++)
+	for (u32 i = 0; i < batch->count && batch->ranges[i].len; i++)
 		btrfs_page_reada_hold(reada, &batch->ranges[i]);
 	blk_start_plug(&plug);
 	for (u32 i = 0; i < batch->count && !fatal_signal_pending(current); i++)

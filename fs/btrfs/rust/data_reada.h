@@ -30,6 +30,7 @@ struct btrfs_data_reada {
 	struct btrfs_rust_last_leaf last_backref;
 	struct btrfs_rust_last_leaf last_csum;
 	u32 max_leaves;
+	struct btrfs_rust_data_limits limits;
 	/* Inodes that are held until the send has passed them: a ring that starts at @first. */
 	struct btrfs_reada_inode *inodes;
 	u32 first;
@@ -47,7 +48,7 @@ struct btrfs_data_reada {
 };
 
 void btrfs_data_reada_init(struct btrfs_data_reada *reada, struct btrfs_root *root, u64 min_gen,
-			   bool sends_encoded);
+			   u64 flags);
 void btrfs_data_reada_end(struct btrfs_data_reada *reada);
 void btrfs_data_reada_advance(struct btrfs_data_reada *reada, const struct btrfs_key *key);
 void btrfs_data_reada_skip_inode(struct btrfs_data_reada *reada, u64 ino);
@@ -83,7 +84,7 @@ void btrfs_encoded_reada_read(struct btrfs_data_reada *reada,
 struct btrfs_data_reada { };
 
 static inline void btrfs_data_reada_init(struct btrfs_data_reada *reada, struct btrfs_root *root,
-					 u64 min_gen, bool sends_encoded)
+					 u64 min_gen, u64 flags)
 {
 }
 

@@ -7,12 +7,16 @@
 //!
 //! The planner scans the leaves ahead of the send for extents whose data the send will read. It
 //! scans only cached leaves: `leaf_reada.rs` reads them ahead. It skips inline extents, holes,
-//! preallocated extents, extents that a clone source has too, and repeated data, which the send can
-//! clone. Not all clones can be predicted. So each range takes credit, which the send returns when
-//! it reads data: see `credit.rs`.
+//! preallocated extents, extents that a clone source has too, and repeated data, unless the send
+//! reads that instead of cloning it. Not all clones can be predicted. So each range takes credit,
+//! which the send returns when it reads data: see `credit.rs`.
 //!
-//! Of a run of adjacent extents in a file, only the head is planned. The readahead of the page
-//! cache reads the rest.
+//! A send without file data only looks up the backrefs of extents. For such a send, the ranges are
+//! empty: C reads ahead the leaves with these backrefs, and no data.
+//!
+//! Of a run of extents that are adjacent in a file and on disk, only the head is planned. The
+//! readahead of the page cache reads the rest. Other extents are planned one by one: in a
+//! fragmented file, the page cache does not know their order on disk.
 //!
 //! C holds the inodes of the ranges ahead, in slots, until the send has passed them.
 
@@ -51,8 +55,7 @@ use credit::Credit;
 use queue::Queue;
 pub(crate) use queue::{
     FileRange,
-    MAX_INODES,
-    MAX_RANGES, //
+    Limits, //
 };
 use recent::Recent;
 
@@ -117,6 +120,17 @@ pub(crate) trait Subvolume: Tree {
     fn leaf(&self, node: &Self::Node, slot: u32) -> Option<Self::Items>;
 }
 
+/// What a send does with the extents of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Data {
+    /// It only says how long they are: `BTRFS_SEND_FLAG_NO_FILE_DATA`.
+    Unread,
+    /// It reads them, and decompresses them.
+    Plain,
+    /// It writes compressed extents without decompression: `BTRFS_SEND_FLAG_COMPRESSED`.
+    Encoded,
+}
+
 /// State of the readahead of file data for one send.
 pub(crate) struct DataReada {
     /// The current key of the send.
@@ -127,8 +141,7 @@ pub(crate) struct DataReada {
     mark: Key,
     /// The send does not read extents up to this generation.
     min_gen: u64,
-    /// The send writes compressed extents without decompression.
-    sends_encoded: bool,
+    data: Data,
     /// Batches are submitted by logical address.
     rotating: bool,
     /// Limit of the bytes ahead of the send, and the part of it that other readers leave.
@@ -139,6 +152,11 @@ pub(crate) struct DataReada {
     is_short: bool,
     /// The inode number of the last inode item, and whether send reads that inode's data.
     file: (u64, bool),
+    /// A repeated extent that was not planned and that the send has not passed, and whether the
+    /// send has read the last one, if there was one: it does not clone extents with more than
+    /// `SEND_MAX_EXTENT_REFS` references.
+    repeated: Option<Key>,
+    reads_repeated: Option<bool>,
     queue: Queue,
     /// The submission order of the last batch, as indices into it.
     order: KVVec<u32>,
@@ -146,29 +164,31 @@ pub(crate) struct DataReada {
 }
 
 impl DataReada {
-    /// Creates the readahead of a send from `disk`. The send reads extents newer than `min_gen`,
-    /// and writes compressed extents without decompression if `sends_encoded`. Nothing is read
-    /// ahead if [`Disk::window`] is 0.
+    /// Creates the readahead of a send from `disk`. The send looks up extents newer than `min_gen`.
+    /// Nothing is read ahead if [`Disk::window`] is 0.
     ///
     /// # Errors
     ///
     /// `ENOMEM` if the queue or the tables cannot be allocated.
-    pub(crate) fn new(disk: Disk, min_gen: u64, sends_encoded: bool) -> Result<Self> {
+    pub(crate) fn new(disk: Disk, min_gen: u64, data: Data) -> Result<Self> {
         let window = Window::new(FIRST_WINDOW, disk.window());
+        let queue = Queue::new(window.most())?;
         Ok(Self {
             position: Key::default(),
             next: (disk.window() > 0).then(Key::default),
             mark: Key::default(),
             min_gen,
-            sends_encoded,
+            data,
             rotating: disk.rotating,
             window,
             room: 0,
             credit: Credit::new(2 * window.most()),
             is_short: false,
             file: (0, false),
-            queue: Queue::new()?,
-            order: KVVec::with_capacity(MAX_RANGES, GFP_KERNEL)?,
+            repeated: None,
+            reads_repeated: None,
+            order: KVVec::with_capacity(queue.limits.ranges, GFP_KERNEL)?,
+            queue,
             recent: Recent::new()?,
         })
     }
@@ -181,8 +201,13 @@ impl DataReada {
                 self.credit.note_used(range.cost());
             } else {
                 self.credit.note_wasted();
+                self.reads_repeated = Some(false);
             }
         }
+        if self.repeated == Some(self.position) {
+            self.reads_repeated = Some(has_read);
+        }
+        self.repeated = self.repeated.filter(|repeated| *repeated >= key);
         self.position = key;
         self.next.is_some() && key >= self.mark && self.queue.is_half_empty(self.room)
     }
@@ -191,6 +216,11 @@ impl DataReada {
     pub(crate) fn report_evicted(&mut self) {
         self.window.shrink();
         self.room = min(self.room, self.window.size());
+    }
+
+    /// The limits for the ranges ahead of the send.
+    pub(crate) fn limits(&self) -> Limits {
+        self.queue.limits
     }
 
     /// The number of ranges that the send has passed, modulo 2^32.
@@ -331,6 +361,11 @@ impl DataReada {
                     if let Some(extent) = leaf.extent(item) {
                         self.plan_extent(key, extent);
                     }
+                    if self.repeated == Some(key) && self.reads_repeated.is_none() {
+                        // See first what the send does with it.
+                        self.mark = key.successor();
+                        return Some(Some(key));
+                    }
                 }
                 _ => (),
             }
@@ -353,15 +388,17 @@ impl DataReada {
         next
     }
 
-    /// Adds an extent to the batch, if the send is expected to read its data.
+    /// Adds an extent to the batch, if the send is expected to read its data or its backrefs.
     fn plan_extent(&mut self, key: Key, extent: Extent) {
         // Skip corrupted sizes: the block layer cannot handle empty reads merged with others.
         let is_broken = extent.is_compressed && !(1..=MAX_COMPRESSED).contains(&extent.disk_len);
-        if is_broken
-            || extent.generation <= self.min_gen
-            // Send can clone data that it has sent before.
-            || self.recent.is_repeated(extent.bytenr, extent.offset)
-        {
+        if is_broken || extent.generation <= self.min_gen {
+            return;
+        }
+        // Send can clone data that it has sent before.
+        let is_repeated = self.recent.is_repeated(key.objectid, key.offset, &extent);
+        if is_repeated && self.reads_repeated != Some(true) {
+            self.repeated.get_or_insert(key);
             return;
         }
         let mut range = FileRange {
@@ -370,11 +407,18 @@ impl DataReada {
             len: extent.len,
             bytenr: extent.bytenr,
             disk_len: extent.disk_len,
-            is_encoded: self.sends_encoded && extent.is_compressed && extent.disk_len <= extent.len,
+            is_encoded: self.data == Data::Encoded
+                && extent.is_compressed
+                && extent.disk_len <= extent.len,
             ..FileRange::default()
         };
+        if self.data == Data::Unread {
+            range.len = 0;
+            self.queue.push(range);
+            return;
+        }
         if !range.is_encoded {
-            self.cut(&mut range);
+            self.cut(&mut range, &extent);
         }
         if range.len == 0 {
             return;
@@ -387,10 +431,10 @@ impl DataReada {
     }
 
     /// Truncates a range where the readahead of the page cache takes over the run of extents.
-    fn cut(&mut self, range: &mut FileRange) {
+    fn cut(&mut self, range: &mut FileRange, extent: &Extent) {
         let most = min(self.room, max(self.window.most() / 4, FIRST_WINDOW));
         let len = range.len;
-        let before = self.recent.continue_run(range.ino, range.offset, len);
+        let before = self.recent.continue_run(range.ino, range.offset, extent);
         range.len = len.min(most.saturating_sub(before));
         range.is_cut = before.saturating_add(len) >= most;
     }

@@ -50,7 +50,7 @@ bool btrfs_reada_leaf(struct btrfs_root *root, const struct btrfs_rust_leaf *lea
 }
 
 /*
- * Find the leaf of @key, and start reading it unless the last lookup has found it. @budget is the
+ * Find the leaf of @key, and start reading it unless it is cached or being read. @budget is the
  * number of leaves that may still be read; it becomes 0 on errors. The caller holds
  * commit_root_sem.
  */
@@ -59,7 +59,8 @@ void btrfs_reada_find_leaf(struct btrfs_rust_last_leaf *last, struct btrfs_root 
 {
 	struct btrfs_rust_leaf leaf;
 
-	if (!*budget || !btrfs_rust_find_leaf(last, root, key, &leaf))
+	if (!*budget || !btrfs_rust_find_leaf(last, root, key, &leaf) ||
+	    !btrfs_rust_is_evicted(root, leaf.ptr.blockptr))
 		return;
 	btrfs_reada_planned(root, 0, root->fs_info->nodesize);
 	if (btrfs_reada_leaf(root, &leaf, 0))

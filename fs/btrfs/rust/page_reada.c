@@ -78,12 +78,6 @@ static void count_unused(struct btrfs_reada_inode *held)
 	held->unused = 0;
 }
 
-/* Drop the pages of an inode, also those that are being read, but not what other tasks write. */
-static void drop_clean_pages(struct inode *inode)
-{
-	btrfs_drop_clean_folios(inode->i_mapping, 0, LLONG_MAX);
-}
-
 /* Release an inode. Drop its unused pages, unless another task has read pages of it. */
 static void put_inode(struct btrfs_reada_inode *held)
 {
@@ -91,11 +85,9 @@ static void put_inode(struct btrfs_reada_inode *held)
 		const bool is_unused = !held->is_open && is_clean(held);
 
 		count_unused(held);
-		/* Without checksums, pages whose reads are in flight must not stay. */
-		if (may_be_wrong(held) || (is_unused && lacks_checksums(held)))
-			drop_clean_pages(held->inode);
-		else if (is_unused)
-			invalidate_mapping_pages(held->inode->i_mapping, 0, -1);
+		/* Pages whose reads are in flight must not stay, either. */
+		if (may_be_wrong(held) || is_unused)
+			btrfs_drop_clean_folios(held->inode->i_mapping, 0, LLONG_MAX);
 		iput(held->inode);
 	}
 	*held = (struct btrfs_reada_inode){ };
@@ -104,7 +96,7 @@ static void put_inode(struct btrfs_reada_inode *held)
 /* Returns false without memory. btrfs_page_reada_end() is to be called in any case. */
 bool btrfs_page_reada_init(struct btrfs_data_reada *reada)
 {
-	reada->inodes = kvzalloc_objs(*reada->inodes, BTRFS_RUST_DATA_INODES);
+	reada->inodes = kvzalloc_objs(*reada->inodes, reada->limits.inodes);
 	reada->marked = folio_alloc(GFP_KERNEL, 0);
 	return reada->inodes && reada->marked;
 }
@@ -112,7 +104,7 @@ bool btrfs_page_reada_init(struct btrfs_data_reada *reada)
 /* Release all inodes. */
 void btrfs_page_reada_end(struct btrfs_data_reada *reada)
 {
-	for (u32 i = 0; reada->inodes && i < BTRFS_RUST_DATA_INODES; i++)
+	for (u32 i = 0; reada->inodes && i < reada->limits.inodes; i++)
 		put_inode(&reada->inodes[i]);
 	kvfree(reada->inodes);
 	if (reada->marked)
@@ -230,7 +222,7 @@ void btrfs_page_reada_pass(struct btrfs_data_reada *reada, u64 ino)
 {
 	while (reada->inodes[reada->first].ino && reada->inodes[reada->first].ino < ino) {
 		put_inode(&reada->inodes[reada->first]);
-		reada->first = (reada->first + 1) % BTRFS_RUST_DATA_INODES;
+		reada->first = (reada->first + 1) % reada->limits.inodes;
 	}
 }
 
@@ -314,7 +306,7 @@ bool btrfs_data_reada_put_moved(struct btrfs_data_reada *reada, const struct ino
 	folio_unlock(folio);
 	folio_put(folio);
 	last_reloc_trans = last_reloc_trans_of(held);
-	drop_clean_pages(held->inode);
+	btrfs_drop_clean_folios(held->inode->i_mapping, 0, LLONG_MAX);
 	held->last_reloc_trans = last_reloc_trans;
 	count_unused(held);
 	held->start = U64_MAX;

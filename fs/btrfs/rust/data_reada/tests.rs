@@ -209,7 +209,7 @@ mod suite {
                     planned.push(*range, GFP_KERNEL)?;
                 }
             }
-            assert!(walk.queue.inodes < MAX_INODES);
+            assert!(walk.queue.inodes < walk.limits().inodes);
             assert!(walk.held() < walk.window.most() + 128 * 1024 * K);
         }
         Ok(planned)
@@ -223,7 +223,7 @@ mod suite {
             item(END.objectid, 0, None),
             item(END.objectid, 0, Some(extent(2 << 20, 8 * K))),
         ];
-        let mut walk = DataReada::new(DISK, 1, false)?;
+        let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
         plan(&mut walk, &&Array::new(&items, 100), items[0].0, ALONE);
         assert_eq!((walk.planned().len(), walk.next), (1, None));
         Ok(())
@@ -232,7 +232,7 @@ mod suite {
     #[test]
     fn all_data_is_planned_once_and_in_order() -> Result {
         let items = small_files(3000)?;
-        let mut walk = DataReada::new(DISK, 1, false)?;
+        let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
         let planned = send(&mut walk, &Array::new(&items, 100))?;
         assert_eq!(planned.len(), 3000);
         for (number, range) in planned.iter().enumerate() {
@@ -248,7 +248,7 @@ mod suite {
     fn window_grows_to_the_limit_of_the_disk() -> Result {
         let items = small_files(3000)?;
         let tree = Array::new(&items, 100);
-        let mut walk = DataReada::new(DISK, 1, false)?;
+        let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
         plan(&mut walk, &&tree, items[0].0, ALONE);
         assert_eq!(walk.held(), FIRST_WINDOW);
         // The next batch is due when half of the window is used.
@@ -273,7 +273,7 @@ mod suite {
                 rotating,
                 ..DISK
             };
-            assert_eq!(DataReada::new(disk, 1, false)?.window.most(), window);
+            assert_eq!(DataReada::new(disk, 1, Data::Plain)?.window.most(), window);
         }
         Ok(())
     }
@@ -282,16 +282,18 @@ mod suite {
     fn inodes_ahead_are_limited_and_have_unique_slots() -> Result {
         let items = small_files(3000)?;
         let tree = Array::new(&items, 100);
-        let mut walk = DataReada::new(DISK, 1, false)?;
+        let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
         walk.window.open();
         plan(&mut walk, &&tree, items[0].0, ALONE);
-        assert_eq!(walk.planned().len(), MAX_INODES - 1);
+        let most = walk.limits().inodes;
+        assert_eq!(walk.planned().len(), most - 1);
         let mut slots = array(walk.planned().iter().map(|range| range.slot))?;
         assert_eq!(slots[0], 0);
         slots.sort_unstable();
-        assert!((0..MAX_INODES as u32 - 1).eq(slots.iter().copied()));
-        assert!(!walk.advance(items[253].0, true));
-        assert!(walk.advance(items[254].0, true));
+        assert!((0..most as u32 - 1).eq(slots.iter().copied()));
+        // All but one of the inodes have 8 KiB, in a window of 4 MiB.
+        assert!(!walk.advance(items[most - 3].0, true));
+        assert!(walk.advance(items[most - 2].0, true));
         Ok(())
     }
 
@@ -306,7 +308,7 @@ mod suite {
         }
         let mut tree = Array::new(&items, 100);
         tree.newer = (10, 2);
-        let mut walk = DataReada::new(DISK, 1, false)?;
+        let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
         let planned = send(&mut walk, &tree)?;
         // Every other file in the newer half of the leaves.
         assert_eq!(planned.len(), 250);
@@ -321,7 +323,7 @@ mod suite {
         let items = small_files(3000)?;
         let tree = Array::new(&items, 100);
         tree.cached.set(1);
-        let mut walk = DataReada::new(DISK, 1, false)?;
+        let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
         walk.window.open();
         plan(&mut walk, &&tree, items[0].0, ALONE);
         assert_eq!(walk.planned().len(), 50);
@@ -343,7 +345,7 @@ mod suite {
         let items = small_files(3000)?;
         let mut tree = Array::new(&items, 100);
         tree.is_tall = true;
-        let mut walk = DataReada::new(DISK, 1, false)?;
+        let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
         let (mut planned, mut plans) = (KVVec::new(), 0);
         for (key, _) in &items {
             if !walk.advance(*key, true) {
@@ -368,7 +370,7 @@ mod suite {
     fn leaves_without_data_are_scanned_once() -> Result {
         let items = array((0..100_000).map(|number| item(257 + number, 0, None)))?;
         let tree = Array::new(&items, 100);
-        let mut walk = DataReada::new(DISK, 1, false)?;
+        let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
         plan(&mut walk, &&tree, items[0].0, ALONE);
         assert_eq!(tree.read.get(), MAX_LEAVES as u32);
         assert!(!walk.advance(items[3099].0, true));
@@ -380,39 +382,66 @@ mod suite {
 
     #[test]
     fn only_the_head_of_a_run_is_planned() -> Result {
-        // Adjacent extents of 256 KiB, with a hole after 4 MiB.
-        let extents = (0..32).map(|number| {
-            let hole = if number < 16 { 0 } else { 64 * K };
-            let found = extent((1 + number) << 20, 256 * K);
-            item(257, number * 256 * K + hole, Some(found))
-        });
-        let items = array(Iterator::chain(
-            core::iter::once(item(257, 0, None)),
-            extents,
-        ))?;
-        let mut walk = DataReada::new(DISK, 1, false)?;
-        walk.window.open();
-        let planned = send(&mut walk, &Array::new(&items, 100))?;
-        let offsets = array(planned.iter().map(|range| range.offset / K))?;
-        let after = 4096 + 64;
+        // Extents of 256 KiB that are adjacent in the file, but for a hole after 4 MiB. On disk,
+        // they are adjacent as well, or there is a gap after each, or they are in reverse order.
+        let heads = [0, 256, 512, 768, 4160, 4416, 4672, 4928];
+        // Distance on disk, whether the order is reversed, the number of ranges planned.
+        let cases = [(256, false, 8), (260, false, 32), (256, true, 32)];
+        for (step, is_reversed, count) in cases {
+            let extents = (0..32).map(|number| {
+                let hole = if number < 16 { 0 } else { 64 * K };
+                let place = if is_reversed { 31 - number } else { number };
+                let found = extent((1 << 20) + place * step * K, 256 * K);
+                item(257, number * 256 * K + hole, Some(found))
+            });
+            let items = array(Iterator::chain(
+                core::iter::once(item(257, 0, None)),
+                extents,
+            ))?;
+            let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
+            walk.window.open();
+            let planned = send(&mut walk, &Array::new(&items, 100))?;
+            assert_eq!(planned.len(), count);
+            for (number, range) in planned.iter().enumerate() {
+                assert_eq!((range.len, range.slot), (256 * K, 0));
+                let is_run = count < 32;
+                assert_eq!(range.is_cut, is_run && number % 4 == 3);
+                assert!(!is_run || range.offset == heads[number] * K);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn run_goes_on_in_a_part_of_an_extent() -> Result {
+        let part = |offset, len| Extent {
+            offset,
+            len,
+            disk_len: 512 * K,
+            ..extent(1 << 20, 0)
+        };
+        let compressed = |bytenr| Extent {
+            disk_len: 16 * K,
+            is_compressed: true,
+            ..extent(bytenr, 128 * K)
+        };
+        let mut recent = Recent::new()?;
+        assert_eq!(recent.continue_run(257, 0, &part(0, 256 * K)), 0);
         assert_eq!(
-            &offsets[..],
-            &[
-                0,
-                256,
-                512,
-                768,
-                after,
-                after + 256,
-                after + 512,
-                after + 768
-            ]
+            recent.continue_run(257, 256 * K, &part(256 * K, 64 * K)),
+            256 * K
         );
-        assert!(planned
-            .iter()
-            .map(|range| range.is_cut)
-            .eq([false, false, false, true, false, false, false, true]));
-        assert!(planned.iter().all(|range| range.slot == 0));
+        assert_eq!(
+            recent.continue_run(257, 320 * K, &part(384 * K, 128 * K)),
+            0
+        );
+        let next = compressed((1 << 20) + 512 * K);
+        assert_eq!(recent.continue_run(257, 448 * K, &next), 128 * K);
+        let next = compressed((1 << 20) + 528 * K);
+        assert_eq!(recent.continue_run(257, 576 * K, &next), 256 * K);
+        // Of another inode.
+        let next = compressed((1 << 20) + 544 * K);
+        assert_eq!(recent.continue_run(258, 704 * K, &next), 0);
         Ok(())
     }
 
@@ -422,11 +451,11 @@ mod suite {
             item(257, 0, None),
             item(257, 0, Some(extent(1 << 20, 100 << 20))),
         ];
-        let mut walk = DataReada::new(DISK, 1, false)?;
+        let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
         plan(&mut walk, &&Array::new(&items, 100), items[0].0, ALONE);
         let range = walk.planned()[0];
         assert_eq!((range.len, range.is_cut), (FIRST_WINDOW, true));
-        let mut walk = DataReada::new(DISK, 1, false)?;
+        let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
         walk.window.open();
         plan(&mut walk, &&Array::new(&items, 100), items[0].0, ALONE);
         let range = walk.planned()[0];
@@ -458,21 +487,40 @@ mod suite {
             item(257, 512 * K, Some(extent(5 << 20, 128 * K))),
         ];
         let on_disk = (16 * K).next_multiple_of(PAGE_SIZE as u64);
-        for (sends_encoded, first) in [(true, on_disk), (false, 128 * K)] {
-            let mut walk = DataReada::new(DISK, 1, sends_encoded)?;
+        for (data, first) in [(Data::Encoded, on_disk), (Data::Plain, 128 * K)] {
+            let mut walk = DataReada::new(DISK, 1, data)?;
             walk.window.open();
             plan(&mut walk, &&Array::new(&items, 100), items[0].0, ALONE);
             let encoded = walk.planned().iter().map(|range| range.is_encoded);
-            assert!(encoded.eq([sends_encoded, false, false]));
+            assert!(encoded.eq([data == Data::Encoded, false, false]));
             assert_eq!(walk.held(), first + (4 + 128) * K);
         }
         Ok(())
     }
 
     #[test]
+    fn send_without_data_plans_empty_ranges() -> Result {
+        let items = small_files(3000)?;
+        let tree = Array::new(&items, 100);
+        let mut walk = DataReada::new(DISK, 1, Data::Unread)?;
+        let mut planned = 0;
+        for (key, _) in &items {
+            // No data is read, and that is no waste.
+            if walk.advance(*key, false) {
+                plan(&mut walk, &&tree, *key, ALONE);
+                assert!(walk.planned().iter().all(|range| range.len == 0));
+                planned += walk.planned().len();
+            }
+            assert!(walk.held() == 0 && walk.queue.inodes < walk.limits().inodes);
+        }
+        assert_eq!(planned, 3000);
+        Ok(())
+    }
+
+    #[test]
     fn zero_readahead_plans_nothing() -> Result {
         for disk in WITHOUT_READAHEAD {
-            assert!(!DataReada::new(disk, 1, false)?.advance(key(257, 0, 0), false));
+            assert!(!DataReada::new(disk, 1, Data::Plain)?.advance(key(257, 0, 0), false));
         }
         Ok(())
     }
@@ -481,7 +529,7 @@ mod suite {
     fn window_grows_linearly_after_an_eviction() -> Result {
         let items = small_files(3000)?;
         let tree = Array::new(&items, 100);
-        let mut walk = DataReada::new(DISK, 1, false)?;
+        let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
         let mut sizes = KVVec::new();
         for (key, _) in items.iter() {
             if !walk.advance(*key, true) {
@@ -503,14 +551,14 @@ mod suite {
     #[test]
     fn other_readers_reduce_the_room() -> Result {
         let items = small_files(3000)?;
-        // At most 255 inodes are held.
+        // At most 511 inodes are held.
         let cases = [
-            (0, 255 * 8 * K),
+            (0, 511 * 8 * K),
             (3072 * K, 1024 * K),
             (9999 * K, FIRST_WINDOW),
         ];
         for (others, left) in cases {
-            let mut walk = DataReada::new(DISK, 1, false)?;
+            let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
             walk.window.open();
             let others = Others {
                 held: others,
@@ -534,11 +582,63 @@ mod suite {
             item(257, 16 * K, Some(part(0))),
             item(257, 32 * K, Some(part(8 * K))),
             item(257, 48 * K, Some(part(8 * K))),
+            item(258, 0, None),
+            item(258, 0, Some(part(16 * K))),
         ];
-        let mut walk = DataReada::new(DISK, 1, false)?;
+        let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
         plan(&mut walk, &&Array::new(&items, 100), items[0].0, ALONE);
-        let offsets = walk.planned().iter().map(|range| range.offset);
-        assert!(offsets.eq([0, 32 * K]));
+        let offsets = |walk: &DataReada| array(walk.planned().iter().map(|range| range.offset));
+        // Whether the send clones the first repetition decides about the others.
+        assert_eq!(&offsets(&walk)?[..], &[0]);
+        assert!(!walk.advance(items[2].0, true) && walk.advance(items[3].0, false));
+        plan(&mut walk, &&Array::new(&items, 100), items[3].0, ALONE);
+        assert_eq!(&offsets(&walk)?[..], &[0; 0]);
+        assert_eq!(walk.next, None);
+        Ok(())
+    }
+
+    #[test]
+    fn rest_of_an_overwritten_extent_is_planned() -> Result {
+        let part = |offset| Extent {
+            offset,
+            ..extent(1 << 20, 8 * K)
+        };
+        let items = [
+            item(257, 0, None),
+            item(257, 16 * K, Some(part(16 * K))),
+            item(257, 24 * K, Some(extent(2 << 20, 8 * K))),
+            item(257, 32 * K, Some(part(32 * K))),
+        ];
+        let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
+        plan(&mut walk, &&Array::new(&items, 100), items[0].0, ALONE);
+        assert_eq!(walk.planned().len(), 3);
+        Ok(())
+    }
+
+    #[test]
+    fn repeated_data_is_planned_while_the_send_reads_it() -> Result {
+        // Files with the same data. The send clones it in the middle third.
+        let mut items = small_files(6000)?;
+        for (_, extent) in items.iter_mut() {
+            *extent = extent.map(|found| Extent {
+                bytenr: 1 << 20,
+                ..found
+            });
+        }
+        let tree = Array::new(&items, 10);
+        let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
+        let mut planned = [0; 3];
+        for (number, (key, extent)) in items.iter().enumerate() {
+            let third = number / 4000;
+            // The send has read the extent before.
+            if walk.advance(*key, third != 1 && extent.is_none()) {
+                plan(&mut walk, &&tree, *key, ALONE);
+                planned[third] += walk.planned().len();
+            }
+        }
+        assert!(planned[0] >= 2000);
+        assert!(planned[1] < 100);
+        assert!(planned[2] > 1200);
         Ok(())
     }
 
@@ -546,7 +646,7 @@ mod suite {
     fn batches_on_rotational_disks_are_sorted_by_address() -> Result {
         let items = small_files(100)?;
         for rotating in [false, true] {
-            let mut walk = DataReada::new(Disk { rotating, ..DISK }, 1, false)?;
+            let mut walk = DataReada::new(Disk { rotating, ..DISK }, 1, Data::Plain)?;
             plan(&mut walk, &&Array::new(&items, 100), items[0].0, ALONE);
             walk.advance(items[20].0, true);
             plan(&mut walk, &&Array::new(&items, 100), items[20].0, ALONE);
@@ -566,7 +666,7 @@ mod suite {
     fn planning_follows_a_send_that_skips_files() -> Result {
         let items = small_files(3000)?;
         let tree = Array::new(&items, 100);
-        let mut walk = DataReada::new(DISK, 1, false)?;
+        let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
         plan(&mut walk, &&tree, items[0].0, ALONE);
         assert!(walk.advance(items[2000].0, true));
         assert_eq!((walk.held(), walk.queue.inodes), (0, 0));
@@ -586,12 +686,12 @@ mod suite {
                 part => item(ino, part * 64 * K, Some(extent(number << 20, 8 * K))),
             }
         }))?;
-        let mut walk = DataReada::new(DISK, 1, false)?;
+        let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
         plan(&mut walk, &&Array::new(&items, 7), items[0].0, ALONE);
         assert!(walk.planned().len() > 10);
         assert!(walk.planned().iter().all(|range| range.ino % 2 == 0));
         // A send at an extent has already checked that its inode is a file.
-        let mut walk = DataReada::new(DISK, 1, false)?;
+        let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
         plan(&mut walk, &&Array::new(&items, 7), items[1].0, ALONE);
         assert_eq!(walk.planned()[0].ino, 257);
         Ok(())
@@ -601,7 +701,7 @@ mod suite {
     fn credit_limits_unused_readahead() -> Result {
         let items = small_files(20_000)?;
         let tree = Array::new(&items, 100);
-        let mut walk = DataReada::new(DISK, 1, false)?;
+        let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
         let mut planned = 0;
         // The first half is cloned, the second half is read.
         for (number, (key, _)) in items.iter().enumerate() {
@@ -624,7 +724,7 @@ mod suite {
     fn waste_after_a_streak_doubles_the_threshold() -> Result {
         let items = small_files(1000)?;
         let tree = Array::new(&items, 100);
-        let mut walk = DataReada::new(DISK, 1, false)?;
+        let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
         walk.window.open();
         let mut gains = KVVec::new();
         for (number, (key, extent)) in items.iter().enumerate() {
@@ -674,7 +774,7 @@ mod suite {
             }
             let tree = Array::new(&items, 1 + random.below(150) as usize);
             let rotating = round % 2 == 0;
-            let mut walk = DataReada::new(Disk { rotating, ..DISK }, 1, false)?;
+            let mut walk = DataReada::new(Disk { rotating, ..DISK }, 1, Data::Plain)?;
             let planned = send(&mut walk, &tree)?;
             let planned = planned
                 .iter()

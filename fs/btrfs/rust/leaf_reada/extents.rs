@@ -13,9 +13,9 @@ use crate::{
 };
 
 /// A fiemap that starts past offset 0 and asks for at least this many extents is probably one of a
-/// series: leaves are read ahead for [`SERIES_CALLS`] such calls.
+/// series: leaves are read ahead for [`SERIES_AHEAD`] extents.
 pub(crate) const SERIES_EXTENTS: u32 = 32;
-const SERIES_CALLS: u32 = 16;
+const SERIES_AHEAD: u32 = 8192;
 
 /// Size of a file extent item in a leaf, in bytes: `struct btrfs_item` and
 /// `struct btrfs_file_extent_item`.
@@ -39,11 +39,11 @@ impl LeafReada {
     /// As for [`LeafReada::new`].
     pub(crate) fn for_extents(disk: Disk, extents: FileExtents) -> Result<Self> {
         let is_series = !extents.is_first && extents.wanted >= SERIES_EXTENTS;
-        let calls = if is_series { SERIES_CALLS } else { 1 };
+        let least = if is_series { SERIES_AHEAD } else { 0 };
         // Assume half full leaves: a split leaves them half full, and random writes do not fill
         // them much further.
         let per_leaf = (disk.nodesize / 2 / FILE_EXTENT_SIZE).max(1);
-        let leaves = u64::from(extents.wanted.saturating_mul(calls).div_ceil(per_leaf));
+        let leaves = u64::from(extents.wanted.max(least).div_ceil(per_leaf));
         let mut reada = Self::for_range(disk, extents.range, leaves)?;
         reada.budget = leaves.max(1) as usize;
         if !extents.is_first {
