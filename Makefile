@@ -11,7 +11,7 @@ PYTEST := python3 -m pytest -v --durations=10 --timeout=900 -p no:cacheprovider
 BOTH := -n 2 --dist
 UM := um-upstream um-c um-rust um-verify
 
-.PHONY: help demo module deb dkms-deb bench smoke check check-debug check-stock matrix mutants kernels kunit style apply series shell clean
+.PHONY: help demo module deb dkms-deb bench smoke check check-debug check-stock matrix sweep mutants kernels kunit style apply series shell clean
 .DEFAULT_GOAL := help
 
 help:			## Show this list
@@ -47,9 +47,9 @@ smoke:			## Run the fastest tests: style, KUnit on UML, streams and extents of o
 		-k 'test_style or (test_kunit and um) or (test_kernels and 16384-um-rust)'
 
 check-debug:		## Run the debug tests: KASAN, kmemleak, lockdep, injected faults
-	@$(ENV) scripts/build $(UM) um-debug um-debug-verify x86_64-debug
+	@$(ENV) scripts/build $(UM) um-c-debug um-rust-debug um-debug um-debug-verify x86_64-debug
 	@$(ENV) $(PYTEST) $(BOTH) load tests/test_debug.py tests/test_host.py \
-		tests/test_build.py::test_each_patch_builds
+		tests/test_build.py::test_each_patch_builds tests/test_bench.py::test_the_readahead_is_as_large_and_as_early_as_measured
 
 check-stock:		## Test the module in the stock kernel of Debian 13, and test the packages
 	@$(ENV) scripts/build um-upstream x86_64-module
@@ -62,6 +62,11 @@ matrix:			## Run KUnit, sends and fiemaps with other architectures, compilers an
 	-@$(ENV) $(PYTEST) tests/test_matrix.py
 	-@SUITE=sid $(ENV) $(PYTEST) tests/test_matrix.py
 	@$(ENV) tests/test_matrix.py
+
+sweep:			## Count the waits and reads of sends, fiemaps and walks on filesystems of many shapes; print a table
+	@$(ENV) scripts/build um-upstream um-c um-rust
+	-@$(ENV) $(PYTEST) $(BOTH) load tests/test_shapes.py
+	@$(ENV) tests/test_shapes.py
 
 mutants:		## Put one bug after the other into the kernel part, or those in NAMES=, and check that a test fails
 	@$(ENV) scripts/mutants $(NAMES)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 BTRFS_IOC_SEND = 0x40489426
 BTRFS_IOC_INO_LOOKUP = 0xD0009412
+BTRFS_SEND_FLAG_NO_FILE_DATA = 1
 BTRFS_SEND_FLAG_VERSION = 8
 BTRFS_SEND_FLAG_COMPRESSED = 16
 FS_IOC_FIEMAP = 0xC020660B
@@ -135,14 +136,15 @@ def subvolume_id(path):
     return LOOKUP_ARGS.unpack(arguments)[0]
 
 
-def send_directly(snap, parent=0, encoded=False, around=contextlib.nullcontext()):
+def send_directly(snap, parent=0, encoded=False, no_data=False, around=contextlib.nullcontext()):
     """Send a snapshot from this process and return the SHA-256 of the stream.
 
-    `parent` is the number of the parent subvolume, or 0 for a full send. `encoded` asks for compressed data by protocol 2. The
-    context manager `around` is entered for the ioctl.
+    `parent` is the number of the parent subvolume, or 0 for a full send. `encoded` asks for compressed data by protocol 2,
+    `no_data` for a stream without file data. The context manager `around` is entered for the ioctl.
     """
     sources = (ctypes.c_uint64 * 1)(parent)
     flags, version = (BTRFS_SEND_FLAG_VERSION | BTRFS_SEND_FLAG_COMPRESSED, 2) if encoded else (0, 0)
+    flags |= BTRFS_SEND_FLAG_NO_FILE_DATA if no_data else 0
     directory = os.open(snap, os.O_RDONLY)
     try:
         with open("/tmp/stream", "wb+") as stream:

@@ -152,7 +152,7 @@ COUNTS = {"full send": (130, 256, 255),
 IN_VAIN = {"fiemap, in a snapshot": 12 * 16384}
 
 
-@pytest.mark.parametrize("device", ["latency", "ram"])
+@pytest.mark.parametrize("device", [pytest.param("latency", marks=pytest.mark.long), "ram"])
 def test_the_readahead_is_as_large_and_as_early_as_measured(tmp_path, device):
     for flavour in ("um-upstream", "um-c", "um-rust", "um-c-debug", "um-rust-debug"):
         build(flavour)

@@ -33,20 +33,18 @@ class Kernel:
     # Version of Linux; "" is the version of KDIR, or the newest.
     version: str = ""
     compiler: str = "clang"
-    in_check: bool = False
     # Flavour of scripts/build with the C kernel to compare with, if not the one on UML.
     reference: str = ""
 
 
 KERNELS = {
-    # Linux 7.2 and gcc in one kernel, to save time in `make check`.
-    "um-7.2-gcc": Kernel("um", ("um.config",), version="7.2", compiler="gcc", in_check=True),
+    "um-7.2-gcc": Kernel("um", ("um.config",), version="7.2", compiler="gcc"),
     "x86_64-gcc": Kernel("x86_64", ("x86_64.config",), compiler="gcc"),
     "arm64-64k": Kernel("arm64", ("qemu.config", "arm64.config"), reference="arm64-64k-c"),
     "um-newest": Kernel("um", ("um.config",), suite="sid"),
     "s390-newest": Kernel("s390", ("qemu.config", "s390.config"), suite="sid"),
 }
-HERE = [pytest.param(name, marks=() if kernel.in_check else pytest.mark.long) for name, kernel in KERNELS.items() if kernel.suite == SUITE]
+HERE = [pytest.param(name, marks=pytest.mark.long) for name, kernel in KERNELS.items() if kernel.suite == SUITE]
 
 
 def note(name, **what):
