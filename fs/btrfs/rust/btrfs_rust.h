@@ -79,6 +79,7 @@ struct btrfs_rust_leaves {
 
 /* A fiemap call that asks for fewer extents reads ahead for these only. */
 #define BTRFS_RUST_SERIES_EXTENTS		32
+#define BTRFS_RUST_SERIES_AHEAD			8192
 
 /* The key range of a fiemap call for @wanted extents; @is_first: it starts at offset 0. */
 struct btrfs_rust_file_extents {
@@ -239,11 +240,9 @@ struct btrfs_rust_extent {
 	bool is_compressed;
 };
 
-/* Maximum numbers of inodes held and of ranges ahead of a send. @ranges is a power of two. */
-struct btrfs_rust_data_limits {
-	u32 inodes;
-	u32 ranges;
-};
+/* Maximum numbers of inodes held and of ranges ahead of a send. */
+#define BTRFS_RUST_DATA_INODES			2048
+#define BTRFS_RUST_DATA_RANGES			2048
 
 /* The position of a send: the ranges passed, and whether the next batch is to be planned. */
 struct btrfs_rust_data_position {
@@ -269,8 +268,7 @@ struct btrfs_rust_data_reada {
 /* data_reada.rs */
 bool btrfs_rust_data_reada_init(struct btrfs_rust_data_reada *reada,
 				const struct btrfs_rust_disk *disk, u64 min_gen,
-				bool reads_data, bool sends_encoded,
-				struct btrfs_rust_data_limits *limits);
+				bool reads_data, bool sends_encoded);
 void btrfs_rust_data_reada_destroy(struct btrfs_rust_data_reada *reada);
 struct btrfs_rust_data_position
 btrfs_rust_data_reada_advance(struct btrfs_rust_data_reada *reada,

@@ -38,15 +38,13 @@ void btrfs_data_reada_init(struct btrfs_data_reada *reada, struct btrfs_root *ro
 	*reada = (struct btrfs_data_reada){ };
 	if (!READ_ONCE(root->fs_info->reada.data_enable))
 		return;
-	if (!btrfs_rust_data_reada_init(&reada->plan, &disk, min_gen,
+	reada->encoded = kvzalloc_objs(*reada->encoded, BTRFS_RUST_DATA_RANGES);
+	if (!btrfs_page_reada_init(reada) || !reada->encoded ||
+	    !btrfs_rust_data_reada_init(&reada->plan, &disk, min_gen,
 					!(flags & BTRFS_SEND_FLAG_NO_FILE_DATA),
-					flags & BTRFS_SEND_FLAG_COMPRESSED, &reada->limits))
-		return;
-	reada->encoded = kvzalloc_objs(*reada->encoded, reada->limits.ranges);
-	if (!btrfs_page_reada_init(reada) || !reada->encoded) {
+					flags & BTRFS_SEND_FLAG_COMPRESSED)) {
 		btrfs_page_reada_end(reada);
 		kvfree(reada->encoded);
-		btrfs_rust_data_reada_destroy(&reada->plan);
 		return;
 	}
 	reada->root = root;
@@ -61,7 +59,7 @@ void btrfs_data_reada_end(struct btrfs_data_reada *reada)
 {
 	if (!reada->root)
 		return;
-	btrfs_encoded_reada_pass(reada, reada->passed + reada->limits.ranges);
+	btrfs_encoded_reada_pass(reada, reada->passed + BTRFS_RUST_DATA_RANGES);
 	kvfree(reada->encoded);
 	btrfs_page_reada_end(reada);
 	btrfs_rust_data_reada_destroy(&reada->plan);

@@ -30,7 +30,6 @@ struct btrfs_data_reada {
 	struct btrfs_rust_last_leaf last_backref;
 	struct btrfs_rust_last_leaf last_csum;
 	u32 max_leaves;
-	struct btrfs_rust_data_limits limits;
 	/* Inodes that are held until the send has passed them: a ring that starts at @first. */
 	struct btrfs_reada_inode *inodes;
 	u32 first;

@@ -55,7 +55,8 @@ use credit::Credit;
 use queue::Queue;
 pub(crate) use queue::{
     FileRange,
-    Limits, //
+    MAX_INODES,
+    MAX_RANGES, //
 };
 use recent::Recent;
 
@@ -172,7 +173,6 @@ impl DataReada {
     /// `ENOMEM` if the queue or the tables cannot be allocated.
     pub(crate) fn new(disk: Disk, min_gen: u64, data: Data) -> Result<Self> {
         let window = Window::new(FIRST_WINDOW, disk.window());
-        let queue = Queue::new(window.most())?;
         Ok(Self {
             position: Key::default(),
             next: (disk.window() > 0).then(Key::default),
@@ -187,8 +187,8 @@ impl DataReada {
             file: (0, false),
             repeated: None,
             reads_repeated: None,
-            order: KVVec::with_capacity(queue.limits.ranges, GFP_KERNEL)?,
-            queue,
+            queue: Queue::new()?,
+            order: KVVec::with_capacity(MAX_RANGES, GFP_KERNEL)?,
             recent: Recent::new()?,
         })
     }
@@ -204,10 +204,14 @@ impl DataReada {
                 self.reads_repeated = Some(false);
             }
         }
-        if self.repeated == Some(self.position) {
-            self.reads_repeated = Some(has_read);
+        if let Some(repeated) = self.repeated.filter(|repeated| *repeated < key) {
+            if repeated == self.position {
+                self.reads_repeated = Some(has_read);
+            }
+            // The send may pass it without a stop there.
+            self.reads_repeated.get_or_insert(false);
+            self.repeated = None;
         }
-        self.repeated = self.repeated.filter(|repeated| *repeated >= key);
         self.position = key;
         self.next.is_some() && key >= self.mark && self.queue.is_half_empty(self.room)
     }
@@ -216,11 +220,6 @@ impl DataReada {
     pub(crate) fn report_evicted(&mut self) {
         self.window.shrink();
         self.room = min(self.room, self.window.size());
-    }
-
-    /// The limits for the ranges ahead of the send.
-    pub(crate) fn limits(&self) -> Limits {
-        self.queue.limits
     }
 
     /// The number of ranges that the send has passed, modulo 2^32.

@@ -36,7 +36,7 @@ struct btrfs_encoded_extent {
 
 static struct btrfs_encoded_extent **encoded_slot(struct btrfs_data_reada *reada, u32 number)
 {
-	return &reada->encoded[number % reada->limits.ranges];
+	return &reada->encoded[number % BTRFS_RUST_DATA_RANGES];
 }
 
 /* Wait for an extent and free it. */

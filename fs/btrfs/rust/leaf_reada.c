@@ -58,10 +58,15 @@ void btrfs_reada_find_leaf(struct btrfs_rust_last_leaf *last, struct btrfs_root 
 			   const struct btrfs_rust_key *key, u32 *budget)
 {
 	struct btrfs_rust_leaf leaf;
+	struct extent_buffer *eb;
 
-	if (!*budget || !btrfs_rust_find_leaf(last, root, key, &leaf) ||
-	    !btrfs_rust_is_evicted(root, leaf.ptr.blockptr))
+	if (!*budget || !btrfs_rust_find_leaf(last, root, key, &leaf))
 		return;
+	eb = find_extent_buffer(root->fs_info, leaf.ptr.blockptr);
+	if (eb) {
+		free_extent_buffer(eb);
+		return;
+	}
 	btrfs_reada_planned(root, 0, root->fs_info->nodesize);
 	if (btrfs_reada_leaf(root, &leaf, 0))
 		(*budget)--;

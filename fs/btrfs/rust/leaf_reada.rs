@@ -50,6 +50,7 @@ mod extents;
 
 pub(crate) use extents::{
     FileExtents,
+    SERIES_AHEAD,
     SERIES_EXTENTS, //
 };
 

@@ -83,11 +83,17 @@ static void put_inode(struct btrfs_reada_inode *held)
 {
 	if (held->inode) {
 		const bool is_unused = !held->is_open && is_clean(held);
+		struct address_space *mapping = held->inode->i_mapping;
 
 		count_unused(held);
-		/* Pages whose reads are in flight must not stay, either. */
-		if (may_be_wrong(held) || is_unused)
-			btrfs_drop_clean_folios(held->inode->i_mapping, 0, LLONG_MAX);
+		if (!may_be_wrong(held) && is_unused)
+			invalidate_mapping_pages(mapping, 0, -1);
+		/* Pages whose reads are in flight must not stay, unless others use them. */
+		if (may_be_wrong(held) ||
+		    (is_unused && nr_pages(held) &&
+		     (lacks_checksums(held) || !mapping_mapped(mapping)) &&
+		     !fatal_signal_pending(current)))
+			btrfs_drop_clean_folios(mapping, 0, LLONG_MAX);
 		iput(held->inode);
 	}
 	*held = (struct btrfs_reada_inode){ };
@@ -96,7 +102,7 @@ static void put_inode(struct btrfs_reada_inode *held)
 /* Returns false without memory. btrfs_page_reada_end() is to be called in any case. */
 bool btrfs_page_reada_init(struct btrfs_data_reada *reada)
 {
-	reada->inodes = kvzalloc_objs(*reada->inodes, reada->limits.inodes);
+	reada->inodes = kvzalloc_objs(*reada->inodes, BTRFS_RUST_DATA_INODES);
 	reada->marked = folio_alloc(GFP_KERNEL, 0);
 	return reada->inodes && reada->marked;
 }
@@ -104,7 +110,7 @@ bool btrfs_page_reada_init(struct btrfs_data_reada *reada)
 /* Release all inodes. */
 void btrfs_page_reada_end(struct btrfs_data_reada *reada)
 {
-	for (u32 i = 0; reada->inodes && i < reada->limits.inodes; i++)
+	for (u32 i = 0; reada->inodes && i < BTRFS_RUST_DATA_INODES; i++)
 		put_inode(&reada->inodes[i]);
 	kvfree(reada->inodes);
 	if (reada->marked)
@@ -222,7 +228,7 @@ void btrfs_page_reada_pass(struct btrfs_data_reada *reada, u64 ino)
 {
 	while (reada->inodes[reada->first].ino && reada->inodes[reada->first].ino < ino) {
 		put_inode(&reada->inodes[reada->first]);
-		reada->first = (reada->first + 1) % reada->limits.inodes;
+		reada->first = (reada->first + 1) % BTRFS_RUST_DATA_INODES;
 	}
 }
 

@@ -10,26 +10,11 @@ use kernel::{
 use super::EXTENT_DATA_KEY;
 use crate::tree::Key;
 
-/// Limits of a queue. They follow the window: on a rotational disk, a batch of files that are
-/// scattered over the disk is as large as the window in bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// The number of inodes that C holds.
-    pub(crate) inodes: usize,
-    /// The number of ranges; a power of two.
-    pub(crate) ranges: usize,
-}
+/// Maximum number of inodes that C holds.
+pub(crate) const MAX_INODES: usize = 2048;
 
-impl Limits {
-    /// The limits for a window of `most` bytes.
-    pub(super) fn new(most: u64) -> Self {
-        let for_each = |bytes: u64| (most / bytes).next_power_of_two() as usize;
-        Self {
-            inodes: for_each(8192).clamp(256, 8192),
-            ranges: for_each(4096).clamp(2048, 65536),
-        }
-    }
-}
+/// Maximum number of ranges in the queue.
+pub(crate) const MAX_RANGES: usize = 2048;
 
 /// A range of a file to read ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +29,7 @@ pub(crate) struct FileRange {
     /// The logical address of the extent, and its size on disk, in bytes.
     pub(crate) bytenr: u64,
     pub(crate) disk_len: u64,
-    /// The slot of the inode, less than [`Limits::inodes`]. It is unique among the inodes ahead of
+    /// The slot of the inode, from 0 to [`MAX_INODES`] - 1. It is unique among the inodes ahead of
     /// the send and the current inode of the send.
     pub(crate) slot: u32,
     /// Sequence number: the number of ranges planned before it, modulo 2^32.
@@ -69,14 +54,13 @@ impl FileRange {
         if self.is_encoded {
             self.disk_len.next_multiple_of(PAGE_SIZE as u64)
         } else {
-            self.len
+            self.len.next_multiple_of(PAGE_SIZE as u64)
         }
     }
 }
 
 /// The ranges ahead of a send, in send order.
 pub(crate) struct Queue {
-    pub(super) limits: Limits,
     /// The ranges passed since the last batch, then the ranges ahead.
     ranges: KVVec<FileRange>,
     /// Indices of the first range ahead, and of the first range of the last batch.
@@ -93,23 +77,21 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Creates an empty queue for a window of `most` bytes.
+    /// Creates an empty queue.
     ///
     /// # Errors
     ///
-    /// `ENOMEM` if there is no memory for [`Limits::ranges`] ranges.
-    pub(crate) fn new(most: u64) -> Result<Self> {
-        let limits = Limits::new(most);
+    /// `ENOMEM` if there is no memory for [`MAX_RANGES`] ranges.
+    pub(crate) fn new() -> Result<Self> {
         Ok(Self {
-            limits,
-            ranges: KVVec::with_capacity(limits.ranges, GFP_KERNEL)?,
+            ranges: KVVec::with_capacity(MAX_RANGES, GFP_KERNEL)?,
             first: 0,
             batch: 0,
             bytes: 0,
             inodes: 0,
             passed: 0,
             last_ino: 0,
-            slot: limits.inodes as u32 - 1,
+            slot: MAX_INODES as u32 - 1,
         })
     }
 
@@ -157,7 +139,7 @@ impl Queue {
     pub(crate) fn push(&mut self, mut range: FileRange) {
         if self.last_ino != range.ino {
             self.last_ino = range.ino;
-            self.slot = (self.slot + 1) % self.limits.inodes as u32;
+            self.slot = (self.slot + 1) % MAX_INODES as u32;
         }
         range.slot = self.slot;
         range.number = self.passed.wrapping_add(self.ahead().len() as u32);
@@ -174,14 +156,14 @@ impl Queue {
     pub(crate) fn is_full(&self, room: u64) -> bool {
         self.bytes >= room
             // One slot is kept for the current inode of the send.
-            || self.inodes >= self.limits.inodes - 1
-            || self.ranges.len() >= self.limits.ranges
+            || self.inodes >= MAX_INODES - 1
+            || self.ranges.len() >= MAX_RANGES
     }
 
     /// Whether bytes, inodes and ranges are at most half of their limits.
     pub(crate) fn is_half_empty(&self, room: u64) -> bool {
         self.bytes <= room / 2
-            && self.inodes <= self.limits.inodes / 2
-            && self.ahead().len() <= self.limits.ranges / 2
+            && self.inodes <= MAX_INODES / 2
+            && self.ahead().len() <= MAX_RANGES / 2
     }
 }

@@ -209,7 +209,7 @@ mod suite {
                     planned.push(*range, GFP_KERNEL)?;
                 }
             }
-            assert!(walk.queue.inodes < walk.limits().inodes);
+            assert!(walk.queue.inodes < MAX_INODES);
             assert!(walk.held() < walk.window.most() + 128 * 1024 * K);
         }
         Ok(planned)
@@ -282,18 +282,21 @@ mod suite {
     fn inodes_ahead_are_limited_and_have_unique_slots() -> Result {
         let items = small_files(3000)?;
         let tree = Array::new(&items, 100);
-        let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
+        // A window of 40 MiB.
+        let disk = Disk {
+            rotating: true,
+            ..DISK
+        };
+        let mut walk = DataReada::new(disk, 1, Data::Plain)?;
         walk.window.open();
         plan(&mut walk, &&tree, items[0].0, ALONE);
-        let most = walk.limits().inodes;
-        assert_eq!(walk.planned().len(), most - 1);
+        assert_eq!(walk.planned().len(), MAX_INODES - 1);
         let mut slots = array(walk.planned().iter().map(|range| range.slot))?;
         assert_eq!(slots[0], 0);
         slots.sort_unstable();
-        assert!((0..most as u32 - 1).eq(slots.iter().copied()));
-        // All but one of the inodes have 8 KiB, in a window of 4 MiB.
-        assert!(!walk.advance(items[most - 3].0, true));
-        assert!(walk.advance(items[most - 2].0, true));
+        assert!((0..MAX_INODES as u32 - 1).eq(slots.iter().copied()));
+        assert!(!walk.advance(items[MAX_INODES - 3].0, true));
+        assert!(walk.advance(items[MAX_INODES - 2].0, true));
         Ok(())
     }
 
@@ -511,7 +514,7 @@ mod suite {
                 assert!(walk.planned().iter().all(|range| range.len == 0));
                 planned += walk.planned().len();
             }
-            assert!(walk.held() == 0 && walk.queue.inodes < walk.limits().inodes);
+            assert!(walk.held() == 0 && walk.queue.inodes < MAX_INODES);
         }
         assert_eq!(planned, 3000);
         Ok(())
@@ -551,9 +554,8 @@ mod suite {
     #[test]
     fn other_readers_reduce_the_room() -> Result {
         let items = small_files(3000)?;
-        // At most 511 inodes are held.
         let cases = [
-            (0, 511 * 8 * K),
+            (0, 4096 * K),
             (3072 * K, 1024 * K),
             (9999 * K, FIRST_WINDOW),
         ];
@@ -593,7 +595,12 @@ mod suite {
         assert!(!walk.advance(items[2].0, true) && walk.advance(items[3].0, false));
         plan(&mut walk, &&Array::new(&items, 100), items[3].0, ALONE);
         assert_eq!(&offsets(&walk)?[..], &[0; 0]);
-        assert_eq!(walk.next, None);
+        assert_eq!((walk.next, walk.reads_repeated), (None, Some(false)));
+        // A send that passes the repetition without a stop there does not wait for it again.
+        let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
+        plan(&mut walk, &&Array::new(&items, 100), items[0].0, ALONE);
+        walk.advance(items[5].0, true);
+        assert_eq!(walk.reads_repeated, Some(false));
         Ok(())
     }
 

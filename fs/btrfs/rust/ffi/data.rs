@@ -14,18 +14,16 @@ use super::{
 use crate::data_reada::{
     Data,
     DataReada,
-    FileRange,
-    Limits, //
+    FileRange, //
 };
 
 /// Initializes the readahead of file data for a send. The send looks up extents newer than
 /// `min_gen`. It reads no data unless `reads_data`, and writes compressed extents without
-/// decompression if `sends_encoded`. Sets the limits for the ranges ahead. Returns false if there
-/// is no memory.
+/// decompression if `sends_encoded`. Returns false if there is no memory.
 ///
 /// # Safety
 ///
-/// `reada` and `limits` must be valid for writes, and `disk` for reads.
+/// `reada` must be valid for writes, and `disk` for reads.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_data_reada_init(
     reada: *mut bindings::btrfs_rust_data_reada,
@@ -33,7 +31,6 @@ pub(super) unsafe extern "C" fn btrfs_rust_data_reada_init(
     min_gen: u64,
     reads_data: bool,
     sends_encoded: bool,
-    limits: *mut bindings::btrfs_rust_data_limits,
 ) -> bool {
     let data = match (reads_data, sends_encoded) {
         (false, _) => Data::Unread,
@@ -45,10 +42,6 @@ pub(super) unsafe extern "C" fn btrfs_rust_data_reada_init(
     let Ok(new) = DataReada::new(disk.into(), min_gen, data) else {
         return false;
     };
-    let Limits { inodes, ranges } = new.limits();
-    let (inodes, ranges) = (inodes as u32, ranges as u32);
-    // SAFETY: `limits` points to a variable of the caller.
-    unsafe { limits.write(bindings::btrfs_rust_data_limits { inodes, ranges }) };
     // SAFETY: `reada` is memory of the caller that holds no state yet.
     unsafe { Storage::write(reada, new) };
     true
