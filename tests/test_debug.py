@@ -129,7 +129,6 @@ def test_a_rotational_disk_is_read_in_order(copy):
 def test_sends_of_a_filesystem_share_a_limit(copy):
     found = json.loads(debug_vm("um-debug", LIMITS, "crowd", "DEVICE", disk=copy))
     print(found)
-    # One send does not fill its window with these small files, since it holds at most 255 inodes.
     assert found["one"] > 7 * MIB
     assert found["all"] < 31 * MIB + 20 * AT_HAND
     # Sends that have ended take no share.

@@ -359,8 +359,8 @@ def test_special_extents_are_read_once():
     # 60 extents of 16 KiB, and 60 of 4 KiB.
     for name, kib in (("whole", 960), ("tails", 240)):
         assert found[name]["data_wasted_kb"] == 0 and kib * 0.7 < found[name]["data_used_kb"] <= kib * 1.1
-    # The send clones the 60 parts of 64 KiB. Their readahead would be wasted, so credit limits it.
-    assert 128 < found["parts"]["data_planned_kb"] < 1024
+    # The head of the whole file. The send clones the 60 parts of it: they are not read ahead.
+    assert found["parts"]["data_planned_kb"] == found["parts"]["data_used_kb"] == 128
     # Their data cannot be verified before they are open.
     assert found["verity"]["data_planned_kb"] == found["verity"]["data_submitted_kb"] == 0
 
@@ -472,12 +472,13 @@ def compare_broken(numbers, *flavours):
         found = broken(flavour, numbers)
         assert found.keys() == expected.keys()
         for number, (what, results, splats) in found.items():
-            if are_alike(what, results, expected[number][1]) and set(splats) <= set(expected[number][2]):
-                continue
-            # Run upstream's kernel again: its result may depend on concurrent reads (Documentation/upstream/unverified-wait.md).
-            again = [broken("um-upstream", range(number, number + 1))[number] for _ in range(8)]
-            if not any(are_alike(what, results, other) and set(splats) <= set(said) for _, other, said in again):
-                pytest.fail(f"{flavour}, image {number}: {found[number]}\nC: {[expected[number], *again]}", pytrace=False)
+            # Upstream's kernel runs several times: its result may depend on concurrent reads (Documentation/upstream/unverified-wait.md).
+            # The C code of our series does not read the leaves of other snapshots in a send, so it misses damage there, too.
+            known = [expected[number]]
+            others = iter(["um-c"] + 8 * ["um-upstream"])
+            while not (are_alike(what, results, known[-1][1]) and set(splats) <= set(known[-1][2])):
+                other = next(others, None) or pytest.fail(f"{flavour}, image {number}: {found[number]}\nC: {known}", pytrace=False)
+                known.append(broken(other, range(number, number + 1))[number])
 
 
 def test_broken_images_give_the_same():
