@@ -79,7 +79,6 @@ struct btrfs_rust_leaves {
 
 /* A fiemap call that asks for fewer extents reads ahead for these only. */
 #define BTRFS_RUST_SERIES_EXTENTS		32
-#define BTRFS_RUST_SERIES_AHEAD			8192
 
 /* The key range of a fiemap call for @wanted extents; @is_first: it starts at offset 0. */
 struct btrfs_rust_file_extents {
@@ -358,9 +357,11 @@ void btrfs_rust_node_ptrs(const struct extent_buffer *node, u32 slot,
 bool btrfs_rust_node_search(const struct extent_buffer *node, const struct btrfs_rust_key *key,
 			    u32 *slot);
 bool btrfs_rust_is_cached(const struct extent_buffer *node, u64 bytenr);
+bool btrfs_rust_is_uptodate(const struct extent_buffer *node, u64 bytenr);
 bool btrfs_rust_is_evicted(const struct btrfs_root *root, u64 bytenr);
 bool btrfs_rust_is_unused(const struct btrfs_root *root, u64 bytenr);
 struct extent_buffer *btrfs_rust_commit_root(struct btrfs_root *root);
+struct extent_buffer *btrfs_rust_commit_leaf(struct btrfs_root *root);
 struct extent_buffer *btrfs_rust_read_child(struct extent_buffer *node, u32 slot);
 void btrfs_rust_readahead_child(struct extent_buffer *node, u32 slot);
 struct extent_buffer *btrfs_rust_cached_leaf(const struct extent_buffer *node, u32 slot);

@@ -119,6 +119,9 @@ pub(crate) trait Subvolume: Tree {
 
     /// The leaf in `slot`, if it is cached and up to date.
     fn leaf(&self, node: &Self::Node, slot: u32) -> Option<Self::Items>;
+
+    /// The root, if it is a leaf.
+    fn only_leaf(&self) -> Option<Self::Items>;
 }
 
 /// What a send does with the extents of files.
@@ -272,6 +275,9 @@ impl DataReada {
         let Some(mut cursor) = Cursor::new(tree, from, true, END) else {
             return Some(self.wait_for(from));
         };
+        if let Some(leaf) = tree.only_leaf() {
+            return self.scan(&leaf, from).flatten();
+        }
         self.is_short = false;
         let mut steps = MAX_STEPS;
         for leaves in 0..MAX_LEAVES {

@@ -64,8 +64,8 @@ void btrfs_fiemap_reada_init(struct btrfs_fiemap_reada *reada, struct btrfs_inod
 	btrfs_reada_join(&fs_info->reada_tree);
 	reada->backref_leaves = min_t(u64, READA_BACKREF_LEAVES,
 				      btrfs_rust_window(&disk) >> fs_info->nodesize_bits);
-	reada->extents = extents_max < BTRFS_RUST_SERIES_EXTENTS ? extents_max :
-			 max(extents_max, BTRFS_RUST_SERIES_AHEAD);
+	/* The next calls of a series find these leaves cached, and do not read ahead for them. */
+	reada->extents = extents_max < BTRFS_RUST_SERIES_EXTENTS ? extents_max : U32_MAX;
 	if (extents_max && !btrfs_fs_incompat(fs_info, EXTENT_TREE_V2))
 		reada->extent_root = btrfs_extent_root(fs_info, 0);
 }

@@ -109,6 +109,19 @@ bool btrfs_rust_is_cached(const struct extent_buffer *node, u64 bytenr)
 	return true;
 }
 
+/* Whether the tree block at @bytenr is cached and up to date. May sleep. */
+bool btrfs_rust_is_uptodate(const struct extent_buffer *node, u64 bytenr)
+{
+	struct extent_buffer *eb = find_extent_buffer(node->fs_info, bytenr);
+	bool ret;
+
+	if (!eb)
+		return false;
+	ret = extent_buffer_uptodate(eb);
+	free_extent_buffer(eb);
+	return ret;
+}
+
 /* Whether the tree block at @bytenr is no longer cached. */
 bool btrfs_rust_is_evicted(const struct btrfs_root *root, u64 bytenr)
 {
@@ -149,6 +162,20 @@ struct extent_buffer *btrfs_rust_commit_root(struct btrfs_root *root)
 		return NULL;
 	refcount_inc(&node->refs);
 	return node;
+}
+
+/* As btrfs_rust_commit_root(), but return NULL unless the commit root is a leaf. */
+struct extent_buffer *btrfs_rust_commit_leaf(struct btrfs_root *root)
+{
+	struct extent_buffer *leaf = root->commit_root;
+
+	lockdep_assert_held_read(&root->fs_info->commit_root_sem);
+
+	if (btrfs_header_generation(leaf) > btrfs_get_last_trans_committed(root->fs_info) ||
+	    btrfs_header_level(leaf) != 0)
+		return NULL;
+	refcount_inc(&leaf->refs);
+	return leaf;
 }
 
 static bool is_contended(struct btrfs_fs_info *fs_info)

@@ -50,7 +50,6 @@ mod extents;
 
 pub(crate) use extents::{
     FileExtents,
-    SERIES_AHEAD,
     SERIES_EXTENTS, //
 };
 

@@ -89,6 +89,10 @@ pub(crate) trait Node {
     fn search(&self, key: Key) -> Result<u32, u32>;
     /// Returns whether the block at `blockptr` is cached or being read; `find_extent_buffer()`.
     fn is_cached(&self, blockptr: u64) -> bool;
+    /// Returns whether the block at `blockptr` is in memory and up to date.
+    fn is_uptodate(&self, blockptr: u64) -> bool {
+        self.is_cached(blockptr)
+    }
 
     /// The key pointer in `slot`.
     fn ptr(&self, slot: u32) -> KeyPtr {
@@ -121,6 +125,9 @@ impl<D: Deref<Target: Node>> Node for D {
     }
     fn is_cached(&self, blockptr: u64) -> bool {
         (**self).is_cached(blockptr)
+    }
+    fn is_uptodate(&self, blockptr: u64) -> bool {
+        (**self).is_uptodate(blockptr)
     }
 }
 

@@ -38,6 +38,8 @@ mod suite {
         read: Cell<u32>,
         /// The root has the node above the leaves as its only child, which is not in memory.
         is_tall: bool,
+        /// The root is a leaf with all items.
+        is_leaf: bool,
         is_contended: Cell<bool>,
     }
 
@@ -50,6 +52,7 @@ mod suite {
                 cached: Cell::new(u32::MAX),
                 read: Cell::new(0),
                 is_tall: false,
+                is_leaf: false,
                 is_contended: Cell::new(false),
             }
         }
@@ -123,6 +126,9 @@ mod suite {
         type Node = Parent<'a>;
 
         fn root(&self) -> Root<Parent<'a>> {
+            if self.is_leaf {
+                return Root::Leaf;
+            }
             Root::Node(Parent(self, if self.is_tall { 2 } else { 1 }))
         }
         fn is_contended(&self) -> bool {
@@ -151,6 +157,10 @@ mod suite {
             }
             self.read.set(self.read.get() + 1);
             self.items.chunks(self.width).nth(slot as usize)
+        }
+
+        fn only_leaf(&self) -> Option<Self::Items> {
+            self.is_leaf.then_some(self.items)
         }
     }
 
@@ -241,6 +251,18 @@ mod suite {
             assert!(!range.is_encoded && !range.is_cut);
         }
         assert_eq!((walk.held(), walk.queue.inodes), (8 * K, 1));
+        Ok(())
+    }
+
+    #[test]
+    fn tree_of_one_leaf_is_planned() -> Result {
+        let items = small_files(100)?;
+        let mut tree = Array::new(&items, 200);
+        tree.is_leaf = true;
+        let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
+        let planned = send(&mut walk, &tree)?;
+        assert!(planned.iter().map(|range| range.ino).eq(257..357));
+        assert_eq!(walk.next, None);
         Ok(())
     }
 

@@ -23,8 +23,8 @@ use crate::tree::{
 /// before its own lookup: two reads take as long as those of the DIR_ITEM and the INODE_ITEM.
 const MAX_READS: u32 = 2;
 
-/// A tree of which [`MAX_READS`] nodes are waited for. Others that are not in memory are read ahead
-/// and [`Unread::Busy`].
+/// A tree of which [`MAX_READS`] nodes are waited for. Others that are not up to date are read
+/// ahead and [`Unread::Busy`].
 pub(super) struct Hasty<'a, T> {
     tree: &'a T,
     reads: Cell<u32>,
@@ -60,7 +60,7 @@ impl<T: Tree> Tree for Hasty<'_, T> {
         slot: u32,
         ahead: impl Iterator<Item = u32>,
     ) -> Result<T::Node, Unread> {
-        if !node.is_cached(node.blockptr(slot)) {
+        if !node.is_uptodate(node.blockptr(slot)) {
             if self.reads.get() >= MAX_READS {
                 self.read_ahead(node, slot);
                 return Err(Unread::Busy);

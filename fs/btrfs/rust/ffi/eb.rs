@@ -105,6 +105,11 @@ impl Node for NodeBuffer {
         // SAFETY: By the type invariants, the pointer is to an uptodate node.
         unsafe { bindings::btrfs_rust_is_cached(self.as_ptr(), blockptr) }
     }
+
+    fn is_uptodate(&self, blockptr: u64) -> bool {
+        // SAFETY: As above.
+        unsafe { bindings::btrfs_rust_is_uptodate(self.as_ptr(), blockptr) }
+    }
 }
 
 /// Proof that C holds the `commit_root_sem` of a filesystem for reading.
@@ -314,6 +319,18 @@ impl<'lock> Subvolume for CommitRoot<'lock> {
         let leaf = unsafe { bindings::btrfs_rust_cached_leaf(node.as_ptr(), slot) };
         // SAFETY: The helper has returned null, or a block of the same tree with a reference for
         // us. It does not change as long as the semaphore is held.
+        // INVARIANT: The helper returns only leaves.
+        unsafe { BufferRef::new(leaf) }.map(LeafRef)
+    }
+
+    fn only_leaf(&self) -> Option<LeafRef<'lock>> {
+        if self.root.is_null() {
+            return None;
+        }
+        // SAFETY: By the type invariants, the root exists and the semaphore is held.
+        let leaf = unsafe { bindings::btrfs_rust_commit_leaf(self.root) };
+        // SAFETY: The helper has returned null, or a committed leaf with a reference for us. It
+        // does not change as long as the semaphore is held.
         // INVARIANT: The helper returns only leaves.
         unsafe { BufferRef::new(leaf) }.map(LeafRef)
     }

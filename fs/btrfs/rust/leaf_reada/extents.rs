@@ -15,7 +15,7 @@ use crate::{
 /// A fiemap that starts past offset 0 and asks for at least this many extents is probably one of a
 /// series: leaves are read ahead for [`SERIES_AHEAD`] extents.
 pub(crate) const SERIES_EXTENTS: u32 = 32;
-pub(crate) const SERIES_AHEAD: u32 = 8192;
+pub(super) const SERIES_AHEAD: u32 = 8192;
 
 /// Size of a file extent item in a leaf, in bytes: `struct btrfs_item` and
 /// `struct btrfs_file_extent_item`.

@@ -191,6 +191,9 @@ mod suite {
             let number = u64::from(slot);
             (number < self.cached.get()).then_some(Leaf(number))
         }
+        fn only_leaf(&self) -> Option<Leaf> {
+            None
+        }
     }
 
     fn tree() -> Files {
