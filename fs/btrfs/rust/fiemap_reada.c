@@ -114,7 +114,8 @@ static void submit_backrefs(struct btrfs_fiemap_reada *reada, const struct exten
 	struct blk_plug plug;
 
 	blk_start_plug(&plug);
-	for (int slot = 0; slot < btrfs_header_nritems(eb) && reada->extents; slot++) {
+	for (int slot = 0; slot < btrfs_header_nritems(eb) && reada->extents &&
+	     reada->backref_leaves; slot++) {
 		const struct btrfs_file_extent_item *item;
 		u64 bytenr;
 
