@@ -206,6 +206,28 @@ def utimes_of_another(device):
         print(guest.run("btrfs", "receive", "-f", "/tmp/stream", top / "received"))
 
 
+def utimes_of_the_root(device):
+    """Send the difference of two independent subvolumes. A directory leaves the root, whose generation differs. Its move is delayed."""
+    top = mount_blank(device, options="commit=1000")
+    for name in ("left", "right"):
+        guest.run("btrfs", "subvolume", "create", top / name)
+        os.sync()
+    for subvolume in (top / "left", top / "right"):
+        for name in ("moved", "parent"):
+            (subvolume / name).mkdir()
+    (top / "right/parent").rename(top / "right/renamed")
+    (top / "right/moved").rename(top / "right/renamed/moved")
+    # More than the cache of directory utimes holds.
+    for number in range(100):
+        (top / f"right/renamed/new{number}").mkdir()
+    for name in ("left", "right"):
+        guest.run("btrfs", "property", "set", top / name, "ro", "true")
+    guest.send(top / "right", top / "left", keep="/tmp/stream")
+    commands = guest.run("btrfs", "receive", "--dump", "-f", "/tmp/stream").splitlines()
+    print("moved:", sum(line.startswith("rename") and "moved" in line for line in commands))
+    print("utimes of the root:", sum(line.split()[:2] == ["utimes", "./right/"] for line in commands))
+
+
 def lost_mkfile(device):
     """Send a file once for each of its allocations, and let that one fail. This needs a kernel with fault injection."""
     top = mount_blank(device)
@@ -566,6 +588,7 @@ def read_with_gaps(device):
 if __name__ == "__main__":
     {"zero_disk_num_bytes": zero_disk_num_bytes, "data_of_a_directory": data_of_a_directory,
      "unverified_wait": unverified_wait, "unverified_generation": unverified_generation, "leaf_without_items": leaf_without_items,
-     "stale_copy": stale_copy, "utimes_of_another": utimes_of_another, "lost_mkfile": lost_mkfile, "stale_shared": stale_shared,
+     "stale_copy": stale_copy, "utimes_of_another": utimes_of_another, "utimes_of_the_root": utimes_of_the_root,
+     "lost_mkfile": lost_mkfile, "stale_shared": stale_shared,
      "moved_while_read": moved_while_read, "reused_while_read": reused_while_read, "damaged_pointers": damaged_pointers,
      "written_while_sent": written_while_sent, "changed_while_sent": changed_while_sent, "read_with_gaps": read_with_gaps}[sys.argv[1]](*sys.argv[2:])

@@ -538,6 +538,13 @@ def test_defects_of_upstream_are_mended(defect, expected, flavour):
     disk.unlink()
 
 
+@pytest.mark.parametrize("flavour", ["um-upstream", "um-c", "um-rust"])
+def test_utimes_of_the_root_are_sent(flavour):
+    disk = blank("root-utimes", 320 << 20)
+    assert vm(flavour, UPSTREAM, "utimes_of_the_root", "/dev/ubdb", disks=[disk]) == "moved: 1\nutimes of the root: 2\n"
+    disk.unlink()
+
+
 @pytest.mark.parametrize("flavour, least, most", [("um-upstream", 1000, 1100), ("um-c", 1, 100), ("um-rust", 1, 100)])
 def test_a_send_does_not_wait_for_each_extent(flavour, least, most):
     disk = blank("gaps", 320 << 20)
