@@ -185,6 +185,14 @@ mod suite {
         }
     }
 
+    /// 8 KiB of one extent, from `offset` in the extent on.
+    fn part(offset: u64) -> Extent {
+        Extent {
+            offset,
+            ..extent(1 << 20, 8 * K)
+        }
+    }
+
     /// A file extent item, or an inode item if `extent` is `None`.
     fn item(ino: u64, offset: u64, extent: Option<Extent>) -> (Key, Option<Extent>) {
         let kind = match extent {
@@ -596,10 +604,6 @@ mod suite {
 
     #[test]
     fn repeated_data_is_not_planned() -> Result {
-        let part = |offset| Extent {
-            offset,
-            ..extent(1 << 20, 8 * K)
-        };
         let items = [
             item(257, 0, None),
             item(257, 0, Some(part(0))),
@@ -628,10 +632,6 @@ mod suite {
 
     #[test]
     fn rest_of_an_overwritten_extent_is_planned() -> Result {
-        let part = |offset| Extent {
-            offset,
-            ..extent(1 << 20, 8 * K)
-        };
         let items = [
             item(257, 0, None),
             item(257, 16 * K, Some(part(16 * K))),
