@@ -531,9 +531,34 @@ def unmounted(device):
     print(json.dumps({"ahead": left, "wasted": sum(lengths) >> 10}))
 
 
+def starved(device):
+    """Walk 30 directories in a cgroup that has 1 MiB left. Print its events, and how much was read ahead, in KiB."""
+    guest.mkfs(device, "--nodesize", "4096")
+    top = guest.mount(device, MNT)
+    for place in range(30):
+        (top / f"{place}").mkdir()
+        for number in range(2000):
+            (top / f"{place}/{number}").touch()
+    guest.umount(MNT)
+    top = guest.mount(device, MNT, "ro")
+    guest.read_directories_ahead()
+    with in_cgroup("memory") as group:
+        (group / "memory.max").write_text("32M")
+        taken = fill(group, 1024 * K)
+        with counted() as grown:
+            for place in range(30):
+                with os.scandir(top / f"{place}") as entries:
+                    for entry in entries:
+                        entry.stat(follow_symlinks=False)
+        taken.close()
+        events = dict(map(str.split, (group / "memory.events").read_text().splitlines()))
+    guest.umount(MNT)
+    print(json.dumps({"events": events, "submitted": grown["tree_submitted_kb"]}))
+
+
 def fill(group, rest):
-    """Use all memory of a cgroup but `rest` bytes, and what can be reclaimed. Return the memory."""
-    pages = mmap.mmap(-1, 1 << 30)
+    """Use all memory of a cgroup but `rest` bytes and what can be reclaimed. Return the memory."""
+    pages = mmap.mmap(-1, 1 << 30, mmap.MAP_PRIVATE)
     for start in range(0, len(pages), 16 * PAGE):
         used = int((group / "memory.current").read_text())
         fields = dict(map(str.split, (group / "memory.stat").read_text().splitlines()))
@@ -571,6 +596,6 @@ def trace(device):
 if __name__ == "__main__":
     {"windows": windows, "order": order, "crowd": crowd, "commits": commits, "relocation": relocation, "cgroup": cgroup,
      "switches": switches, "count": count, "calls": calls, "corners": corners, "descent": descent,
-     "abandoned": abandoned, "waits": waits, "mixed": mixed, "unmounted": unmounted, "trace": trace}[sys.argv[1]](*sys.argv[2:])
+     "abandoned": abandoned, "waits": waits, "mixed": mixed, "unmounted": unmounted, "starved": starved, "trace": trace}[sys.argv[1]](*sys.argv[2:])
     if lost := leaks():
         sys.exit(lost)

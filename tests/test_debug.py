@@ -141,6 +141,14 @@ def test_a_cgroup_limits_the_sender(copy):
     assert found["data"] < 32 * MIB / 100 + AT_HAND
 
 
+def test_walks_do_not_take_the_last_memory_of_a_cgroup():
+    disk = blank("starved", 1 * GIB)
+    found = json.loads(debug_vm("um-debug", LIMITS, "starved", "DEVICE", disk=disk))
+    disk.unlink()
+    print(found)
+    assert int(found["events"]["oom"]) == 0 and found["submitted"] > 10_000
+
+
 def test_readahead_ends_before_the_devices_are_closed():
     disk = blank("unmounted", 1 * GIB)
     found = json.loads(debug_vm("um-debug", LIMITS, "unmounted", "DEVICE", disk=disk))

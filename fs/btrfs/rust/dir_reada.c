@@ -48,7 +48,7 @@ struct btrfs_dir_reada *btrfs_dir_reada_begin(struct btrfs_inode *dir, u64 pos, 
 		if (reada)
 			return reada;
 	}
-	reada = kzalloc_obj(*reada, GFP_KERNEL_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN);
+	reada = kzalloc_obj(*reada, GFP_KERNEL | __GFP_NORETRY | __GFP_NOWARN);
 	if (!reada)
 		return NULL;
 	refcount_set(&reada->refs, 1);

@@ -240,8 +240,8 @@ impl DirReada {
     fn reserve(&mut self, count: usize) -> bool {
         self.leaves.clear();
         self.order.clear();
-        self.leaves.reserve(count, GFP_KERNEL_ACCOUNT).is_ok()
-            && self.order.reserve(count, GFP_KERNEL_ACCOUNT).is_ok()
+        self.leaves.reserve(count, GFP_KERNEL).is_ok()
+            && self.order.reserve(count, GFP_KERNEL).is_ok()
     }
 
     /// The number of leaves of `window` for a batch, besides `held` leaves of this directory.

@@ -352,7 +352,8 @@ bool btrfs_rust_is_contended(struct btrfs_root *root)
 
 /*
  * Reallocate memory for readahead, or free it if @size is 0. It is optional: without memory, this
- * returns NULL rather than let the OOM killer run.
+ * returns NULL rather than let the OOM killer run. Like tree blocks, it is not charged to the
+ * cgroup of the task: it cannot be reclaimed, and the next charge could let the OOM killer run.
  */
 void *btrfs_rust_realloc(void *ptr, size_t size)
 {
@@ -360,5 +361,5 @@ void *btrfs_rust_realloc(void *ptr, size_t size)
 		kvfree(ptr);
 		return NULL;
 	}
-	return kvrealloc(ptr, size, GFP_KERNEL_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN);
+	return kvrealloc(ptr, size, GFP_KERNEL | __GFP_NORETRY | __GFP_NOWARN);
 }

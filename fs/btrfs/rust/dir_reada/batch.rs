@@ -117,8 +117,8 @@ impl Batches {
     pub(super) fn reserve(&mut self, count: usize) -> bool {
         let [last, passed] =
             [&self.last, &self.passed].map(|batch| count.saturating_sub(batch.len()));
-        self.last.reserve(last, GFP_KERNEL_ACCOUNT).is_ok()
-            && self.passed.reserve(passed, GFP_KERNEL_ACCOUNT).is_ok()
+        self.last.reserve(last, GFP_KERNEL).is_ok()
+            && self.passed.reserve(passed, GFP_KERNEL).is_ok()
     }
 
     /// Begins a batch. Returns the usage of the batch that the task has passed.

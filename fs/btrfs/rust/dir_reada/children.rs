@@ -129,7 +129,7 @@ impl Children {
     pub(super) fn add(&mut self, ino: u64, most: usize) {
         if self.inodes.len() < most.min(MAX_CHILDREN) {
             // Without memory, it is left out.
-            let _ = self.inodes.push(ino, GFP_KERNEL_ACCOUNT);
+            let _ = self.inodes.push(ino, GFP_KERNEL);
         }
     }
 
@@ -152,11 +152,11 @@ impl Children {
     pub(super) fn reserve(&mut self, count: usize) -> bool {
         let entries = &mut self.entries;
         let has_entries = entries
-            .resize(MAX_SCANNED, Entry::default(), GFP_KERNEL_ACCOUNT)
+            .resize(MAX_SCANNED, Entry::default(), GFP_KERNEL)
             .is_ok();
         let deeper = MAX_DEEPER.saturating_sub(self.deeper.len());
         has_entries
-            && self.deeper.reserve(deeper, GFP_KERNEL_ACCOUNT).is_ok()
+            && self.deeper.reserve(deeper, GFP_KERNEL).is_ok()
             && self.batches.reserve(count)
     }
 

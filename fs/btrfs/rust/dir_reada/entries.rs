@@ -77,8 +77,7 @@ impl Entries {
         let is_sorted = self.sorted == self.inodes.len()
             && (self.are_planned() || self.inodes.last() <= Some(&ino));
         // Without memory, entries are left out.
-        let is_added =
-            self.inodes.len() < most && self.inodes.push(ino, GFP_KERNEL_ACCOUNT).is_ok();
+        let is_added = self.inodes.len() < most && self.inodes.push(ino, GFP_KERNEL).is_ok();
         self.sorted += usize::from(is_added && is_sorted);
         is_added
     }

@@ -234,13 +234,9 @@ impl Files {
         self.ranges.clear();
         let [last, passed] =
             [&self.last, &self.passed].map(|batch| MAX_FILES.saturating_sub(batch.unread.len()));
-        self.ranges.reserve(MAX_FILES, GFP_KERNEL_ACCOUNT).is_ok()
-            && self.last.unread.reserve(last, GFP_KERNEL_ACCOUNT).is_ok()
-            && self
-                .passed
-                .unread
-                .reserve(passed, GFP_KERNEL_ACCOUNT)
-                .is_ok()
+        self.ranges.reserve(MAX_FILES, GFP_KERNEL).is_ok()
+            && self.last.unread.reserve(last, GFP_KERNEL).is_ok()
+            && self.passed.unread.reserve(passed, GFP_KERNEL).is_ok()
     }
 
     /// Begins a batch, unless the last one goes on.

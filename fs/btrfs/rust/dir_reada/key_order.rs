@@ -155,7 +155,7 @@ impl KeyOrder {
     pub(super) fn reserve(&mut self) -> bool {
         let most = (self.most as usize).max(PREDICTED);
         let more = most.saturating_sub(self.ahead.len());
-        self.ahead.reserve(more, GFP_KERNEL_ACCOUNT).is_ok()
+        self.ahead.reserve(more, GFP_KERNEL).is_ok()
     }
 
     /// Moves the walk to the subdirectory `ino`. If it goes back, it has passed all leaves.

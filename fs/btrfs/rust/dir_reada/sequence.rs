@@ -120,7 +120,7 @@ impl Sequence {
         }
         if self.inodes.len() < most {
             // Without memory, it is left out.
-            let _ = self.inodes.push(ino, GFP_KERNEL_ACCOUNT);
+            let _ = self.inodes.push(ino, GFP_KERNEL);
             self.is_sorted = false;
         }
         forgotten

@@ -21,8 +21,8 @@ use kernel::alloc::{
 
 use super::bindings;
 
-/// An allocator for optional memory. It is charged to the cgroup of the task. An allocation fails
-/// where another one would call the OOM killer, and prints no warning; see `btrfs_rust_realloc()`.
+/// An allocator for optional memory. It is not charged to a cgroup. An allocation fails where
+/// another one would call the OOM killer, and prints no warning; see `btrfs_rust_realloc()`.
 pub(crate) struct Optional;
 
 /// A vector in optional memory.
