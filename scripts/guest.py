@@ -213,16 +213,18 @@ def fallocate(file, mode, offset, length):
         raise OSError(ctypes.get_errno(), "fallocate")
 
 
-def delayed(device, milliseconds, writes=None):
+def delayed(device, milliseconds, writes=None, part=0, parts=1):
     """Create a device-mapper target on `device` that delays each read by `milliseconds`; return its path.
 
-    `writes` is the delay of writes in milliseconds. Without it the target is read-only.
+    `writes` is the delay of writes in milliseconds. Without it the target is read-only. The target is the part number `part`, from 0 on,
+    of `parts` parts of the device, which have the same size.
     """
-    readonly, write_delay = (["--readonly"], "") if writes is None else ([], f" {device} 0 {writes}")
-    run("dmsetup", "create", "delayed", "--noudevsync", *readonly, "--table",
-        f"0 {int(sysfs(device, 'size'))} delay {device} 0 {milliseconds}{write_delay}")
+    size, name = int(sysfs(device, "size")) // parts, f"delayed{part or ''}"
+    readonly, write_delay = (["--readonly"], "") if writes is None else ([], f" {device} {part * size} {writes}")
+    run("dmsetup", "create", name, "--noudevsync", *readonly, "--table",
+        f"0 {size} delay {device} {part * size} {milliseconds}{write_delay}")
     run("dmsetup", "mknodes")
-    return "/dev/mapper/delayed"
+    return f"/dev/mapper/{name}"
 
 
 def slow_down(device, milliseconds):

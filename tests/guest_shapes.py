@@ -19,10 +19,11 @@ TEXT = b"".join(b"line %d of a text that can be compressed\n" % number for numbe
 
 @dataclass(frozen=True)
 class Shape:
-    """A filesystem to make: the function that fills it, and options of mkfs.btrfs and mount."""
+    """A filesystem to make: the function that fills it, options of mkfs.btrfs and mount, and the number of its devices."""
     fill: callable
     mkfs: tuple = ()
     mount: str = "noatime"
+    devices: int = 1
 
 
 class Maker:
@@ -208,14 +209,21 @@ SHAPES = {
     "deduplicated": Shape(deduplicated), "snapshots": Shape(snapshots), "snapshots-compressed": Shape(snapshots, mount=COMPRESS),
     "hard-links": Shape(hard_links), "xattrs": Shape(xattrs), "mail": Shape(mail), "received": Shape(received),
     "node-4k": Shape(aged, ("-n", "4096")), "node-64k": Shape(aged, ("-n", "65536")), "dup": Shape(aged, ("-d", "dup")),
+    "raid1": Shape(aged, ("-d", "raid1", "-m", "raid1"), devices=2),
 }
+
+
+def mount(devices, options):
+    """Mount a filesystem of several devices."""
+    return guest.mount(devices[0], MNT, ",".join((options, *(f"device={device}" for device in devices[1:]))))
 
 
 def make(shape, device):
     """Format a device and make a filesystem of a shape, with two snapshots."""
     shape = SHAPES[shape]
-    guest.mkfs(device, *shape.mkfs)
-    top = guest.mount(device, MNT, f"{shape.mount},commit=1000")
+    devices = [guest.delayed(device, 0, 0, part, shape.devices) for part in range(shape.devices)]
+    guest.mkfs(devices[0], *shape.mkfs, *devices[1:])
+    top = mount(devices, f"{shape.mount},commit=1000")
     guest.run("btrfs", "subvolume", "create", top / "files")
     maker = Maker(top / "files")
     shape.fill(maker)
@@ -247,12 +255,13 @@ JOBS = {
 }
 
 
-def count(device, output):
+def count(shape, device, output):
     """Run all jobs, each with nothing cached and 10 ms a read. Write digests, waits and reads to the file `output`."""
     Path("/proc/sys/kernel/sched_schedstats").write_text("1")
-    slow, found = guest.delayed(device, 10), {}
+    shape, found = SHAPES[shape], {}
+    slow = [guest.delayed(device, 10, None, part, shape.devices) for part in range(shape.devices)]
     for name, job in JOBS.items():
-        top = guest.mount(slow, MNT, "ro,noatime")
+        top = mount(slow, "ro,noatime")
         guest.read_directories_ahead()
         before = guest.counters(device)
         digest = job(top)

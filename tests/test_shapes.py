@@ -31,12 +31,12 @@ def test_no_shape_waits_longer_or_reads_more(shape):
     COUNTED.mkdir(exist_ok=True)
     disk = COUNTED / f"{shape}.image"
     with open(disk, "wb") as file:
-        file.truncate(512 << 20)
+        file.truncate(SHAPES[shape].devices * 512 << 20)
     vm("um-upstream", disk, "make", shape, "/dev/ubdb")
     found = {}
     for flavour in KERNELS:
         output = COUNTED / f"{shape}.{flavour}.json"
-        vm(flavour, disk, "count", "/dev/ubdb", output, options=["--read-only"])
+        vm(flavour, disk, "count", shape, "/dev/ubdb", output, options=["--read-only"])
         found[flavour] = json.loads(output.read_text())
     disk.unlink()
     worse = []
