@@ -19,8 +19,10 @@ NO_LEAKS = re.compile("|".join((
     # A stack, which begins with STACK_END_MAGIC: the kernel caches two stacks of ended tasks for fork(2), where kmemleak does not look.
     r"\(size 16384\):\n.*\n.*\n +9d 6e ac 57 00 00 00 00 ",
     # Parts of a memory cgroup: an empty list after two numbers, and the node of an xarray with one entry and no parent.
-    r"\(size 64\):\n.*\n.*\n +(.. ){16}.*\n +(?P<list>(.. ){8})(?P=list)",
-    r"\(size 576\):\n.*\n.*\n +00 .. 01 00 (00 ){12}")))
+    r"\(size 64\):\n.*\n.*\n +(.. ){16}.*\n +(?P<list>(?!(00 ){8})(.. ){8})(?P=list)",
+    r"\(size 576\):\n.*\n.*\n +00 .. 01 00 (00 ){12}",
+    # The table of a rhashtable from boot that has shrunk to 4 buckets: the size, a random number, and an empty list.
+    r'\(size 96\):\n.*"kworker.*\n.*\n +04 00 00 00 (00 ){4}(.. ){4}(00 ){4}.*\n +(?P<walkers>(.. ){8})(?P=walkers)')))
 
 
 class HeldSend:
