@@ -239,9 +239,8 @@ struct btrfs_rust_extent {
 	bool is_compressed;
 };
 
-/* Maximum numbers of inodes held and of ranges ahead of a send. */
+/* Maximum number of inodes held for a send. */
 #define BTRFS_RUST_DATA_INODES			2048
-#define BTRFS_RUST_DATA_RANGES			2048
 
 /* The position of a send: the ranges passed, and whether the next batch is to be planned. */
 struct btrfs_rust_data_position {
@@ -265,9 +264,9 @@ struct btrfs_rust_data_reada {
 };
 
 /* data_reada.rs */
-bool btrfs_rust_data_reada_init(struct btrfs_rust_data_reada *reada,
-				const struct btrfs_rust_disk *disk, u64 min_gen,
-				bool reads_data, bool sends_encoded);
+u32 btrfs_rust_data_reada_init(struct btrfs_rust_data_reada *reada,
+			       const struct btrfs_rust_disk *disk, u64 min_gen, bool reads_data,
+			       bool sends_encoded);
 void btrfs_rust_data_reada_destroy(struct btrfs_rust_data_reada *reada);
 struct btrfs_rust_data_position
 btrfs_rust_data_reada_advance(struct btrfs_rust_data_reada *reada,

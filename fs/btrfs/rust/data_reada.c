@@ -34,17 +34,22 @@ void btrfs_data_reada_init(struct btrfs_data_reada *reada, struct btrfs_root *ro
 			   u64 flags)
 {
 	const struct btrfs_rust_disk disk = btrfs_reada_disk(root->fs_info);
+	const bool reads_data = !(flags & BTRFS_SEND_FLAG_NO_FILE_DATA);
+	const bool sends_encoded = reads_data && flags & BTRFS_SEND_FLAG_COMPRESSED;
 
 	*reada = (struct btrfs_data_reada){ };
 	if (!READ_ONCE(root->fs_info->reada.data_enable))
 		return;
-	reada->encoded = kvzalloc_objs(*reada->encoded, BTRFS_RUST_DATA_RANGES);
-	if (!btrfs_page_reada_init(reada) || !reada->encoded ||
-	    !btrfs_rust_data_reada_init(&reada->plan, &disk, min_gen,
-					!(flags & BTRFS_SEND_FLAG_NO_FILE_DATA),
-					flags & BTRFS_SEND_FLAG_COMPRESSED)) {
+	reada->max_ranges = btrfs_rust_data_reada_init(&reada->plan, &disk, min_gen, reads_data,
+						       sends_encoded);
+	if (!reada->max_ranges)
+		return;
+	if (sends_encoded)
+		reada->encoded = kvzalloc_objs(*reada->encoded, reada->max_ranges);
+	if (!btrfs_page_reada_init(reada) || (sends_encoded && !reada->encoded)) {
 		btrfs_page_reada_end(reada);
 		kvfree(reada->encoded);
+		btrfs_rust_data_reada_destroy(&reada->plan);
 		return;
 	}
 	reada->root = root;
@@ -59,7 +64,7 @@ void btrfs_data_reada_end(struct btrfs_data_reada *reada)
 {
 	if (!reada->root)
 		return;
-	btrfs_encoded_reada_pass(reada, reada->passed + BTRFS_RUST_DATA_RANGES);
+	btrfs_encoded_reada_pass(reada, reada->passed + reada->max_ranges);
 	kvfree(reada->encoded);
 	btrfs_page_reada_end(reada);
 	btrfs_rust_data_reada_destroy(&reada->plan);

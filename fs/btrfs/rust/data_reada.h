@@ -33,7 +33,12 @@ struct btrfs_data_reada {
 	/* Inodes that are held until the send has passed them: a ring that starts at @first. */
 	struct btrfs_reada_inode *inodes;
 	u32 first;
-	/* Encoded extents: a ring, indexed by range numbers from @passed to @planned. */
+	/* The maximum number of ranges ahead of the send, a power of two. */
+	u32 max_ranges;
+	/*
+	 * Encoded extents: a ring of @max_ranges, indexed by range numbers from @passed to
+	 * @planned. NULL if the send writes none; @passed is not used then.
+	 */
 	struct btrfs_encoded_extent **encoded;
 	u32 passed;
 	u32 planned;

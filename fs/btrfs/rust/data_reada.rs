@@ -55,8 +55,7 @@ use credit::Credit;
 use queue::Queue;
 pub(crate) use queue::{
     FileRange,
-    MAX_INODES,
-    MAX_RANGES, //
+    MAX_INODES, //
 };
 use recent::Recent;
 
@@ -176,6 +175,11 @@ impl DataReada {
     /// `ENOMEM` if the queue or the tables cannot be allocated.
     pub(crate) fn new(disk: Disk, min_gen: u64, data: Data) -> Result<Self> {
         let window = Window::new(FIRST_WINDOW, disk.window());
+        // Ranges without data hold no part of the window.
+        let queue = Queue::new(match data {
+            Data::Unread => 0,
+            Data::Plain | Data::Encoded => window.most(),
+        })?;
         Ok(Self {
             position: Key::default(),
             next: (disk.window() > 0).then(Key::default),
@@ -190,8 +194,8 @@ impl DataReada {
             file: (0, false),
             repeated: None,
             reads_repeated: None,
-            queue: Queue::new()?,
-            order: KVVec::with_capacity(MAX_RANGES, GFP_KERNEL)?,
+            order: KVVec::with_capacity(queue.most(), GFP_KERNEL)?,
+            queue,
             recent: Recent::new()?,
         })
     }
@@ -228,6 +232,11 @@ impl DataReada {
     /// The number of ranges that the send has passed, modulo 2^32.
     pub(crate) fn passed(&self) -> u32 {
         self.queue.passed()
+    }
+
+    /// The maximum number of ranges that are ahead of the send, a power of two.
+    pub(crate) fn max_ranges(&self) -> usize {
+        self.queue.most()
     }
 
     /// The memory that the ranges ahead of the send take, in bytes.

@@ -36,7 +36,7 @@ struct btrfs_encoded_extent {
 
 static struct btrfs_encoded_extent **encoded_slot(struct btrfs_data_reada *reada, u32 number)
 {
-	return &reada->encoded[number % BTRFS_RUST_DATA_RANGES];
+	return &reada->encoded[number & (reada->max_ranges - 1)];
 }
 
 /* Wait for an extent and free it. */
@@ -59,6 +59,8 @@ static void put_encoded(const struct btrfs_root *root, struct btrfs_encoded_exte
 /* Free the extents of the first @passed ranges of the send. */
 void btrfs_encoded_reada_pass(struct btrfs_data_reada *reada, u32 passed)
 {
+	if (!reada->encoded)
+		return;
 	for (; reada->passed != passed; reada->passed++)
 		put_encoded(reada->root, encoded_slot(reada, reada->passed));
 }
@@ -216,7 +218,7 @@ static int copy_encoded(const struct btrfs_data_reada *reada, struct btrfs_encod
 int btrfs_data_reada_encoded(struct btrfs_data_reada *reada, struct btrfs_inode *inode, u64 bytenr,
 			     u64 len, struct page **pages)
 {
-	if (!reada->root)
+	if (!reada->root || !reada->encoded)
 		return -ENOENT;
 	reada->has_read = true;
 	for (u32 number = reada->passed; number != reada->planned; number++) {

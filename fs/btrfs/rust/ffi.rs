@@ -110,7 +110,6 @@ check_prototypes!(lru: btrfs_rust_lru_entry_size;);
 const _: () = assert!(reada::MAX_SCAN < bindings::BTRFS_RUST_READA_MAX_SLOTS);
 const _: () = assert!(leaf_reada::SERIES_EXTENTS == bindings::BTRFS_RUST_SERIES_EXTENTS);
 const _: () = assert!(data_reada::MAX_INODES == bindings::BTRFS_RUST_DATA_INODES as usize);
-const _: () = assert!(data_reada::MAX_RANGES == bindings::BTRFS_RUST_DATA_RANGES as usize);
 
 /// A type with the layout of a type in C.
 ///

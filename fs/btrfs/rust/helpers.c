@@ -352,8 +352,9 @@ bool btrfs_rust_is_contended(struct btrfs_root *root)
 
 /*
  * Reallocate memory for readahead, or free it if @size is 0. It is optional: without memory, this
- * returns NULL rather than let the OOM killer run. Like tree blocks, it is not charged to the
- * cgroup of the task: it cannot be reclaimed, and the next charge could let the OOM killer run.
+ * returns NULL rather than let the OOM killer run. It is not charged to the cgroup of the task:
+ * it cannot be reclaimed, and the next charge could let the OOM killer run. MAX_DIRS and the window
+ * limit it instead.
  */
 void *btrfs_rust_realloc(void *ptr, size_t size)
 {

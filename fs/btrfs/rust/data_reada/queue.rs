@@ -13,8 +13,9 @@ use crate::tree::Key;
 /// Maximum number of inodes that C holds.
 pub(crate) const MAX_INODES: usize = 2048;
 
-/// Maximum number of ranges in the queue.
-pub(crate) const MAX_RANGES: usize = 2048;
+/// Minimum and maximum for the number of ranges in a queue, powers of two.
+const MIN_RANGES: u64 = 2048;
+const MAX_RANGES: u64 = 16_384;
 
 /// A range of a file to read ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,6 +64,8 @@ impl FileRange {
 pub(crate) struct Queue {
     /// The ranges passed since the last batch, then the ranges ahead.
     ranges: KVVec<FileRange>,
+    /// The maximum number of these ranges.
+    most: usize,
     /// Indices of the first range ahead, and of the first range of the last batch.
     first: usize,
     batch: usize,
@@ -77,14 +80,17 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Creates an empty queue.
+    /// Creates an empty queue for as many ranges of one page as `window` bytes hold, within limits.
     ///
     /// # Errors
     ///
-    /// `ENOMEM` if there is no memory for [`MAX_RANGES`] ranges.
-    pub(crate) fn new() -> Result<Self> {
+    /// `ENOMEM` if there is no memory for the ranges.
+    pub(crate) fn new(window: u64) -> Result<Self> {
+        let pages = (window / PAGE_SIZE as u64).clamp(MIN_RANGES, MAX_RANGES);
+        let most = pages.next_power_of_two() as usize;
         Ok(Self {
-            ranges: KVVec::with_capacity(MAX_RANGES, GFP_KERNEL)?,
+            ranges: KVVec::with_capacity(most, GFP_KERNEL)?,
+            most,
             first: 0,
             batch: 0,
             bytes: 0,
@@ -98,6 +104,11 @@ impl Queue {
     /// The total cost of the ranges ahead, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// The maximum number of ranges, a power of two.
+    pub(crate) fn most(&self) -> usize {
+        self.most
     }
 
     /// The number of ranges passed, modulo 2^32.
@@ -157,13 +168,13 @@ impl Queue {
         self.bytes >= room
             // One slot is kept for the current inode of the send.
             || self.inodes >= MAX_INODES - 1
-            || self.ranges.len() >= MAX_RANGES
+            || self.ranges.len() >= self.most
     }
 
     /// Whether bytes, inodes and ranges are at most half of their limits.
     pub(crate) fn is_half_empty(&self, room: u64) -> bool {
         self.bytes <= room / 2
             && self.inodes <= MAX_INODES / 2
-            && self.ahead().len() <= MAX_RANGES / 2
+            && self.ahead().len() <= self.most / 2
     }
 }

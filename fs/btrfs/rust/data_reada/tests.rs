@@ -331,6 +331,33 @@ mod suite {
     }
 
     #[test]
+    fn queue_has_room_for_a_window_of_pages() -> Result {
+        let page = PAGE_SIZE as u64;
+        // A file of pages, in reverse order on disk.
+        let items = array((0..20_000).map(|number| {
+            let found = extent((1 << 40) - number * page, page);
+            item(257, number * page, (number > 0).then_some(found))
+        }))?;
+        // The window of a rotational disk is 1/100 of 4 GiB.
+        let pages = (41_943usize << 10).div_ceil(PAGE_SIZE);
+        let ring = pages.clamp(2048, 16_384).next_power_of_two();
+        for (rotating, data, ranges, planned) in [
+            (false, Data::Unread, 2048, 2048),
+            (true, Data::Unread, 2048, 2048),
+            (true, Data::Plain, ring, pages),
+        ] {
+            let mut walk = DataReada::new(Disk { rotating, ..DISK }, 1, data)?;
+            walk.window.open();
+            plan(&mut walk, &&Array::new(&items, 400), items[0].0, ALONE);
+            assert_eq!((walk.max_ranges(), walk.planned().len()), (ranges, planned));
+            assert_eq!(walk.order().len(), planned);
+            assert!(!walk.advance(items[planned / 2].0, true));
+            assert!(walk.advance(items[planned / 2 + 2].0, true));
+        }
+        Ok(())
+    }
+
+    #[test]
     fn old_extents_are_not_planned() -> Result {
         let mut items = small_files(1000)?;
         for (_, extent) in items.iter_mut().skip(1).step_by(4) {

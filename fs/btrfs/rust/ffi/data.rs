@@ -19,7 +19,8 @@ use crate::data_reada::{
 
 /// Initializes the readahead of file data for a send. The send looks up extents newer than
 /// `min_gen`. It reads no data unless `reads_data`, and writes compressed extents without
-/// decompression if `sends_encoded`. Returns false if there is no memory.
+/// decompression if `sends_encoded`. Returns the maximum number of ranges ahead of the send, a power
+/// of two; 0 if there is no memory.
 ///
 /// # Safety
 ///
@@ -31,7 +32,7 @@ pub(super) unsafe extern "C" fn btrfs_rust_data_reada_init(
     min_gen: u64,
     reads_data: bool,
     sends_encoded: bool,
-) -> bool {
+) -> u32 {
     let data = match (reads_data, sends_encoded) {
         (false, _) => Data::Unread,
         (true, false) => Data::Plain,
@@ -40,11 +41,12 @@ pub(super) unsafe extern "C" fn btrfs_rust_data_reada_init(
     // SAFETY: `disk` points to a variable of the caller.
     let disk = unsafe { *disk };
     let Ok(new) = DataReada::new(disk.into(), min_gen, data) else {
-        return false;
+        return 0;
     };
+    let max_ranges = new.max_ranges() as u32;
     // SAFETY: `reada` is memory of the caller that holds no state yet.
     unsafe { Storage::write(reada, new) };
-    true
+    max_ranges
 }
 
 /// Frees a readahead.
