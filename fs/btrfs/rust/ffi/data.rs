@@ -19,8 +19,8 @@ use crate::data_reada::{
 
 /// Initializes the readahead of file data for a send. The send looks up extents newer than
 /// `min_gen`. It reads no data unless `reads_data`, and writes compressed extents without
-/// decompression if `sends_encoded`. Returns the maximum number of ranges ahead of the send, a power
-/// of two; 0 if there is no memory.
+/// decompression if `sends_encoded`. Returns the maximum number of ranges ahead of the send, a
+/// power of two; 0 if there is no memory.
 ///
 /// # Safety
 ///
