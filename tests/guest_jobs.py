@@ -18,9 +18,10 @@ NO_LEAKS = re.compile("|".join((
     r"\(size 72\):\n.*\n.*\n +(?!(00 ){8})(00 .0 (.. ){3}00 00 00 ){2}",
     # A stack, which begins with STACK_END_MAGIC: the kernel caches two stacks of ended tasks for fork(2), where kmemleak does not look.
     r"\(size 16384\):\n.*\n.*\n +9d 6e ac 57 00 00 00 00 ",
-    # Parts of a memory cgroup: an empty list after zeroes or two numbers, and the node of an xarray with one entry and no parent.
+    # Parts of a memory cgroup: an empty list after zeroes, an empty list, which has its own address, after two numbers, and the node of
+    # an xarray with one entry and no parent.
     r"\(size 64\):\n.*\n.*\n +(00 ){16}.*\n +(?P<same>(.. ){8})(?P=same)",
-    r"\(size 64\):\n.*\n.*\n +(.. ){16}.*\n +(?P<list>(?!(00 ){8})(.. ){8})(?P=list)",
+    r"0x(?P<d>..)(?P<c>..)(?P<b>..).. \(size 64\):\n.*\n.*\n +(.. ){16}.*\n +(?P<list>.. (?P=b) (?P=c) (?P=d) (00 ){4})(?P=list)",
     r"\(size 576\):\n.*\n.*\n +00 .. 01 00 (00 ){12}",
     # The table of a rhashtable from boot that has shrunk to 4 buckets: the size, a random number, and an empty list.
     r'\(size 96\):\n.*"kworker.*\n.*\n +04 00 00 00 (00 ){4}(.. ){4}(00 ){4}.*\n +(?P<walkers>(.. ){8})(?P=walkers)')))
