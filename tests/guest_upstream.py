@@ -21,8 +21,8 @@ import time
 from pathlib import Path
 
 import guest_broken
-from guest_broken import (BLOCKPTR, DISK_NUM_BYTES, EXTENT_DATA, GENERATION, HEADER, HEADER_SIZE, MNT, Image, attempt, field, items,
-                          mount_blank, with_checksum)
+from guest_broken import (BLOCKPTR, DISK_NUM_BYTES, EXTENT_DATA, EXTENT_TREE, GENERATION, HEADER, HEADER_SIZE, METADATA_ITEM, MNT, Image,
+                          attempt, field, items, mount_blank, with_checksum)
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 import guest
@@ -35,6 +35,8 @@ BTRFS_IOC_TREE_SEARCH = 0xD0009411
 # struct btrfs_ioctl_search_key: tree; least and greatest objectid, offset, transid; least and greatest type; number of items.
 SEARCH_KEY = struct.Struct("=QQQQQQQLLL36x")
 FS_TREE = 5
+# Type of an inline backref, which follows struct btrfs_extent_item.
+SHARED_BLOCK_REF, INLINE_REF = 182, 24
 # The root, extent, chunk, device, checksum and free space trees.
 TREES_OF_A_COMMIT = (1, 2, 3, 4, 7, 10)
 FIEMAP_EXTENT_SHARED = 0x2000
@@ -280,6 +282,50 @@ def stale_shared(device):
     extents = guest_reading.fiemap_with_breaks(top / "files/file", *(functools.partial(drop, snapshot) for snapshot in snapshots))
     for is_shared, group in itertools.groupby(bool(flags & FIEMAP_EXTENT_SHARED) for *_, flags in extents):
         print(f"{len(list(group))} extents {'shared' if is_shared else 'not shared'}")
+
+
+def many_levels(device):
+    """Map a file whose leaf has another leaf as its parent, that a third one, and so on: more of them than a tree has levels."""
+    top = mount_blank(device)
+    for number in range(300):
+        (top / f"file{number}").touch()
+    (top / "mapped").write_bytes(bytes(8 * K))
+    # The kernel looks for parents if a snapshot was made after the extent.
+    guest.snapshot(top, top / "gone")
+    guest.run("btrfs", "subvolume", "delete", "-c", top / "gone")
+    guest.run("btrfs", "subvolume", "sync", top)
+    guest.umount(MNT)
+    image = Image(device)
+    leaves = [block for block in image.blocks.values() if field(block, "owner") == FS_TREE and not field(block, "level")]
+    leaves.sort(key=lambda leaf: not any(entry[1] == EXTENT_DATA for _, entry in items(leaf)))
+    chain = [field(leaf, "bytenr") for leaf in leaves[:12]]
+    parents = dict(zip(chain, chain[1:]))
+    for where, block in image.blocks.items():
+        if field(block, "owner") != EXTENT_TREE or field(block, "level"):
+            continue
+        changed = bytearray(block)
+        for _, (bytenr, kind, _, start, _) in items(block):
+            if kind == METADATA_ITEM and bytenr in parents:
+                struct.pack_into("<BQ", changed, HEADER_SIZE + start + INLINE_REF, SHARED_BLOCK_REF, parents[bytenr])
+        image.write(where, with_checksum(bytes(changed)))
+    guest.mount(device, MNT, "ro")
+    print("mapped:", attempt(guest.fiemap, top / "mapped"))
+    print("warnings:", guest.run("dmesg").count("WARNING:"))
+    guest.umount(MNT)
+
+
+def long_path(device):
+    """Send directories that are nested so deep that their paths are longer than PATH_MAX."""
+    top = mount_blank(device)
+    guest.run("btrfs", "subvolume", "create", top / "files")
+    os.chdir(top / "files")
+    for _ in range(20):
+        os.mkdir("x" * 250)
+        os.chdir("x" * 250)
+    os.chdir("/")
+    guest.snapshot(top / "files", top / "sent")
+    print("sent:", attempt(guest.send_directly, top / "sent"))
+    print("warnings:", guest.run("dmesg").count("WARNING:"))
 
 
 def start_child(is_odd, job):
@@ -589,6 +635,6 @@ if __name__ == "__main__":
     {"zero_disk_num_bytes": zero_disk_num_bytes, "data_of_a_directory": data_of_a_directory,
      "unverified_wait": unverified_wait, "unverified_generation": unverified_generation, "leaf_without_items": leaf_without_items,
      "stale_copy": stale_copy, "utimes_of_another": utimes_of_another, "utimes_of_the_root": utimes_of_the_root,
-     "lost_mkfile": lost_mkfile, "stale_shared": stale_shared,
+     "lost_mkfile": lost_mkfile, "stale_shared": stale_shared, "many_levels": many_levels, "long_path": long_path,
      "moved_while_read": moved_while_read, "reused_while_read": reused_while_read, "damaged_pointers": damaged_pointers,
      "written_while_sent": written_while_sent, "changed_while_sent": changed_while_sent, "read_with_gaps": read_with_gaps}[sys.argv[1]](*sys.argv[2:])

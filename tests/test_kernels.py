@@ -524,6 +524,8 @@ def test_damaged_data_is_counted_as_often(flavour):
                                               ("leaf_without_items", "at first: EUCLEAN"),
                                               ("stale_copy", "once the older one is in memory: 1 items, 2 right copies"),
                                               ("utimes_of_another", "At snapshot new"),
+                                              ("many_levels", "mapped: EUCLEAN\nwarnings: 0"),
+                                              ("long_path", "sent: ENAMETOOLONG\nwarnings: 0"),
                                               ("damaged_pointers send", "blocks refused: 1\nthen: written"),
                                               ("damaged_pointers look_up", "errors: {'EUCLEAN'}\nthen: written"),
                                               ("written_while_sent", "writes lost in files: none"),
