@@ -324,11 +324,8 @@ struct btrfs_rust_send_utimes {
 void btrfs_rust_send_utimes_init(struct btrfs_rust_send_utimes *utimes);
 void btrfs_rust_send_utimes_destroy(struct btrfs_rust_send_utimes *utimes);
 int btrfs_rust_send_utimes_add(struct btrfs_rust_send_utimes *utimes, u64 ino, u64 gen);
-bool btrfs_rust_send_utimes_next_to_trim(const struct btrfs_rust_send_utimes *utimes,
-					 u64 *ino, u64 *gen);
-bool btrfs_rust_send_utimes_next_to_flush(const struct btrfs_rust_send_utimes *utimes,
-					  u64 *ino, u64 *gen);
-void btrfs_rust_send_utimes_remove(struct btrfs_rust_send_utimes *utimes, u64 ino, u64 gen);
+bool btrfs_rust_send_utimes_trim(struct btrfs_rust_send_utimes *utimes, u64 *ino, u64 *gen);
+bool btrfs_rust_send_utimes_flush(struct btrfs_rust_send_utimes *utimes, u64 *ino, u64 *gen);
 
 /* The module parameters of debug/debug.c. */
 struct btrfs_rust_tunables {

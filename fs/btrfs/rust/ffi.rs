@@ -97,8 +97,7 @@ check_prototypes! {
     lru: btrfs_rust_lru_init, btrfs_rust_lru_destroy, btrfs_rust_lru_lookup, btrfs_rust_lru_store,
         btrfs_rust_lru_remove, btrfs_rust_lru_remove_oldest;
     utimes: btrfs_rust_send_utimes_init, btrfs_rust_send_utimes_destroy,
-        btrfs_rust_send_utimes_add, btrfs_rust_send_utimes_next_to_trim,
-        btrfs_rust_send_utimes_next_to_flush, btrfs_rust_send_utimes_remove;
+        btrfs_rust_send_utimes_add, btrfs_rust_send_utimes_trim, btrfs_rust_send_utimes_flush;
 }
 
 #[cfg(CONFIG_BTRFS_RUST_VERIFY)]

@@ -78,21 +78,14 @@ static inline int btrfs_send_utimes_add(struct btrfs_send_utimes *utimes, u64 in
 	return btrfs_rust_send_utimes_add(&utimes->rust, ino, gen);
 }
 
-static inline bool btrfs_send_utimes_next_to_trim(const struct btrfs_send_utimes *utimes,
-						  u64 *ino, u64 *gen)
+static inline bool btrfs_send_utimes_trim(struct btrfs_send_utimes *utimes, u64 *ino, u64 *gen)
 {
-	return btrfs_rust_send_utimes_next_to_trim(&utimes->rust, ino, gen);
+	return btrfs_rust_send_utimes_trim(&utimes->rust, ino, gen);
 }
 
-static inline bool btrfs_send_utimes_next_to_flush(const struct btrfs_send_utimes *utimes,
-						   u64 *ino, u64 *gen)
+static inline bool btrfs_send_utimes_flush(struct btrfs_send_utimes *utimes, u64 *ino, u64 *gen)
 {
-	return btrfs_rust_send_utimes_next_to_flush(&utimes->rust, ino, gen);
-}
-
-static inline void btrfs_send_utimes_remove(struct btrfs_send_utimes *utimes, u64 ino, u64 gen)
-{
-	btrfs_rust_send_utimes_remove(&utimes->rust, ino, gen);
+	return btrfs_rust_send_utimes_flush(&utimes->rust, ino, gen);
 }
 
 /*

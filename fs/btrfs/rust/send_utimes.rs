@@ -46,25 +46,23 @@ impl DirUtimes {
         self.dirs.insert(dir, (), GFP_KERNEL)
     }
 
-    /// The least recently used directory, if more than [`MAX_SIZE`] are cached;
-    /// `trim_dir_utimes_cache()`. After an inode is finished, the caller sends and
-    /// [removes](Self::remove) it.
-    pub(crate) fn next_to_trim(&self) -> Option<LruKey> {
+    /// Removes the least recently used directory, if more than [`MAX_SIZE`] are cached;
+    /// `trim_dir_utimes_cache()`. After an inode is finished, the caller sends it.
+    pub(crate) fn trim(&mut self) -> Option<LruKey> {
         if self.dirs.len() <= MAX_SIZE {
             return None;
         }
-        self.dirs.oldest()
+        let oldest = self.dirs.oldest()?;
+        self.dirs.remove(oldest);
+        Some(oldest)
     }
 
-    /// The most recently used directory; `btrfs_ioctl_send()`. At the end of the send, the caller
-    /// sends and [removes](Self::remove) it. The order is the reverse of trimming.
-    pub(crate) fn next_to_flush(&self) -> Option<LruKey> {
-        self.dirs.newest()
-    }
-
-    /// Removes `dir`, whose command has been sent.
-    pub(crate) fn remove(&mut self, dir: LruKey) {
-        self.dirs.remove(dir);
+    /// Removes the most recently used directory; `btrfs_ioctl_send()`. At the end of the send, the
+    /// caller sends it. The order is the reverse of trimming.
+    pub(crate) fn flush(&mut self) -> Option<LruKey> {
+        let newest = self.dirs.newest()?;
+        self.dirs.remove(newest);
+        Some(newest)
     }
 }
 

@@ -81,8 +81,7 @@ impl ShareCache {
     /// path; the end of `btrfs_is_data_extent_shared()`.
     ///
     /// `reached` is the last level with a single block and the result of the check, or [`None`] if
-    /// there is no such level or the check failed. Blocks above it are cleared. A damaged extent
-    /// tree may have a path of more levels than a tree: then all blocks are cleared.
+    /// there is no such level or the check failed. Blocks above it are cleared.
     pub(crate) fn end_many_paths(&mut self, reached: Option<(usize, bool)>) {
         let mut forget = 0;
         if let Some((level, is_shared)) = reached {

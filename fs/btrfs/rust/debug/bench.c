@@ -196,10 +196,8 @@ static u64 c_utimes(void *data, u32 count)
 	for (u32 i = 0; i < count; i++) {
 		if (btrfs_send_utimes_add(&cache, next_dir(&random, i), 3))
 			break;
-		while (btrfs_send_utimes_next_to_trim(&cache, &ino, &gen)) {
-			btrfs_send_utimes_remove(&cache, ino, gen);
+		while (btrfs_send_utimes_trim(&cache, &ino, &gen))
 			removed++;
-		}
 	}
 	btrfs_send_utimes_destroy(&cache);
 	return removed;
@@ -218,10 +216,8 @@ static u64 rust_utimes(void *data, u32 count)
 	for (u32 i = 0; i < count; i++) {
 		if (btrfs_rust_send_utimes_add(&cache, next_dir(&random, i), 3))
 			break;
-		while (btrfs_rust_send_utimes_next_to_trim(&cache, &ino, &gen)) {
-			btrfs_rust_send_utimes_remove(&cache, ino, gen);
+		while (btrfs_rust_send_utimes_trim(&cache, &ino, &gen))
 			removed++;
-		}
 	}
 	btrfs_rust_send_utimes_destroy(&cache);
 	return removed;

@@ -231,7 +231,7 @@ void btrfs_verify_utimes_add(struct btrfs_send_utimes *utimes, u64 ino, u64 gen,
 }
 
 /* Compare the next directory. Returns @c, whether C has found one: @ino and @gen. */
-bool btrfs_verify_utimes_next(const struct btrfs_send_utimes *utimes, bool flush, bool c,
+bool btrfs_verify_utimes_next(struct btrfs_send_utimes *utimes, bool flush, bool c,
 			      const u64 *ino, const u64 *gen)
 {
 	u64 rust_ino = 0;
@@ -241,20 +241,12 @@ bool btrfs_verify_utimes_next(const struct btrfs_send_utimes *utimes, bool flush
 	if (utimes->verify.is_off)
 		return c;
 	if (flush)
-		rust = btrfs_rust_send_utimes_next_to_flush(&utimes->verify.rust, &rust_ino,
-							    &rust_gen);
+		rust = btrfs_rust_send_utimes_flush(&utimes->verify.rust, &rust_ino, &rust_gen);
 	else
-		rust = btrfs_rust_send_utimes_next_to_trim(&utimes->verify.rust, &rust_ino,
-							   &rust_gen);
+		rust = btrfs_rust_send_utimes_trim(&utimes->verify.rust, &rust_ino, &rust_gen);
 	btrfs_verify_count(BTRFS_VERIFY_UTIMES_NEXT,
 			   c == rust && (!c || (*ino == rust_ino && *gen == rust_gen)));
 	return c;
-}
-
-void btrfs_verify_utimes_remove(struct btrfs_send_utimes *utimes, u64 ino, u64 gen)
-{
-	if (!utimes->verify.is_off)
-		btrfs_rust_send_utimes_remove(&utimes->verify.rust, ino, gen);
 }
 
 void btrfs_verify_lru_init(struct btrfs_lru_cache *cache)

@@ -108,9 +108,8 @@ void btrfs_verify_utimes_init(struct btrfs_send_utimes *utimes);
 void btrfs_verify_utimes_destroy(struct btrfs_send_utimes *utimes);
 void btrfs_verify_utimes_add(struct btrfs_send_utimes *utimes, u64 ino, u64 gen, bool is_known,
 			     int c);
-bool btrfs_verify_utimes_next(const struct btrfs_send_utimes *utimes, bool flush, bool c,
+bool btrfs_verify_utimes_next(struct btrfs_send_utimes *utimes, bool flush, bool c,
 			      const u64 *ino, const u64 *gen);
-void btrfs_verify_utimes_remove(struct btrfs_send_utimes *utimes, u64 ino, u64 gen);
 void btrfs_verify_lru_init(struct btrfs_lru_cache *cache);
 void btrfs_verify_lru_clear(struct btrfs_lru_cache *cache);
 void btrfs_verify_lru_lookup(struct btrfs_lru_cache *cache, u64 key, u64 gen,
@@ -220,14 +219,10 @@ static inline void btrfs_verify_utimes_add(struct btrfs_send_utimes *utimes, u64
 {
 }
 
-static inline bool btrfs_verify_utimes_next(const struct btrfs_send_utimes *utimes, bool flush,
+static inline bool btrfs_verify_utimes_next(struct btrfs_send_utimes *utimes, bool flush,
 					    bool c, const u64 *ino, const u64 *gen)
 {
 	return c;
-}
-
-static inline void btrfs_verify_utimes_remove(struct btrfs_send_utimes *utimes, u64 ino, u64 gen)
-{
 }
 
 static inline void btrfs_verify_lru_init(struct btrfs_lru_cache *cache)

@@ -87,57 +87,36 @@ unsafe fn write_dir(dir: Option<LruKey>, ino: *mut u64, gen: *mut u64) -> bool {
     true
 }
 
-/// Gets the directory to send and remove next after an inode was processed. Returns false if there
-/// is none.
+/// Removes the directory to send next after an inode was processed. Returns false if there is none.
 ///
 /// # Safety
 ///
 /// As for [`btrfs_rust_send_utimes_add`]; `ino` and `gen` must be valid for writes.
 #[no_mangle]
-pub(super) unsafe extern "C" fn btrfs_rust_send_utimes_next_to_trim(
-    utimes: *const bindings::btrfs_rust_send_utimes,
-    ino: *mut u64,
-    gen: *mut u64,
-) -> bool {
-    // SAFETY: `utimes` was initialized, and only the sending task uses it.
-    let utimes = unsafe { Storage::get(utimes) };
-    // SAFETY: `ino` and `gen` point to variables of the caller.
-    unsafe { write_dir(utimes.next_to_trim(), ino, gen) }
-}
-
-/// Gets the directory to send and remove next at the end of the send. Returns false if there is
-/// none.
-///
-/// # Safety
-///
-/// As for [`btrfs_rust_send_utimes_next_to_trim`].
-#[no_mangle]
-pub(super) unsafe extern "C" fn btrfs_rust_send_utimes_next_to_flush(
-    utimes: *const bindings::btrfs_rust_send_utimes,
-    ino: *mut u64,
-    gen: *mut u64,
-) -> bool {
-    // SAFETY: `utimes` was initialized, and only the sending task uses it.
-    let utimes = unsafe { Storage::get(utimes) };
-    // SAFETY: `ino` and `gen` point to variables of the caller.
-    unsafe { write_dir(utimes.next_to_flush(), ino, gen) }
-}
-
-/// Removes a directory, if it is cached.
-///
-/// # Safety
-///
-/// As for [`btrfs_rust_send_utimes_add`].
-#[no_mangle]
-pub(super) unsafe extern "C" fn btrfs_rust_send_utimes_remove(
+pub(super) unsafe extern "C" fn btrfs_rust_send_utimes_trim(
     utimes: *mut bindings::btrfs_rust_send_utimes,
-    ino: u64,
-    gen: u64,
-) {
+    ino: *mut u64,
+    gen: *mut u64,
+) -> bool {
     // SAFETY: `utimes` was initialized, and only the sending task uses it.
     let utimes = unsafe { Storage::get_mut(utimes) };
-    utimes.remove(LruKey {
-        ino,
-        generation: gen,
-    });
+    // SAFETY: `ino` and `gen` point to variables of the caller.
+    unsafe { write_dir(utimes.trim(), ino, gen) }
+}
+
+/// Removes the directory to send next at the end of the send. Returns false if there is none.
+///
+/// # Safety
+///
+/// As for [`btrfs_rust_send_utimes_trim`].
+#[no_mangle]
+pub(super) unsafe extern "C" fn btrfs_rust_send_utimes_flush(
+    utimes: *mut bindings::btrfs_rust_send_utimes,
+    ino: *mut u64,
+    gen: *mut u64,
+) -> bool {
+    // SAFETY: `utimes` was initialized, and only the sending task uses it.
+    let utimes = unsafe { Storage::get_mut(utimes) };
+    // SAFETY: `ino` and `gen` point to variables of the caller.
+    unsafe { write_dir(utimes.flush(), ino, gen) }
 }

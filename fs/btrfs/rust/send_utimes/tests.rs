@@ -17,24 +17,23 @@ mod suite {
         Ok(cache)
     }
 
-    /// Takes directories from `next` until there is none, and removes each as if it had been sent.
+    /// Takes directories from `next` until there is none.
     fn drain(
         cache: &mut DirUtimes,
-        next: fn(&DirUtimes) -> Option<LruKey>, //
+        next: fn(&mut DirUtimes) -> Option<LruKey>, //
     ) -> Result<KVec<u64>> {
         let mut inos = KVec::new();
         while let Some(dir) = next(cache) {
             inos.push(dir.ino, GFP_KERNEL)?;
-            cache.remove(dir);
         }
         Ok(inos)
     }
 
     #[test]
     fn nothing_to_send_when_empty() {
-        let cache = DirUtimes::new();
-        assert_eq!(cache.next_to_trim(), None);
-        assert_eq!(cache.next_to_flush(), None);
+        let mut cache = DirUtimes::new();
+        assert_eq!(cache.trim(), None);
+        assert_eq!(cache.flush(), None);
     }
 
     #[test]
@@ -48,7 +47,7 @@ mod suite {
         ];
         for (count, expected) in cases {
             let mut cache = filled(count)?;
-            let trimmed = drain(&mut cache, DirUtimes::next_to_trim)?;
+            let trimmed = drain(&mut cache, DirUtimes::trim)?;
             assert_eq!(&trimmed[..], expected);
         }
         Ok(())
@@ -57,15 +56,7 @@ mod suite {
     #[test]
     fn adding_does_not_evict() -> Result {
         let mut cache = filled(1000)?;
-        assert_eq!(drain(&mut cache, DirUtimes::next_to_flush)?.len(), 1000);
-        Ok(())
-    }
-
-    #[test]
-    fn failed_send_leaves_the_directory() -> Result {
-        let cache = filled(65)?;
-        assert_eq!(cache.next_to_trim(), Some(dir(0)));
-        assert_eq!(cache.next_to_trim(), Some(dir(0)));
+        assert_eq!(drain(&mut cache, DirUtimes::flush)?.len(), 1000);
         Ok(())
     }
 
@@ -73,7 +64,7 @@ mod suite {
     fn flushes_most_recently_used_first() -> Result {
         let mut cache = filled(4)?;
         cache.cache(dir(1))?;
-        let flushed = drain(&mut cache, DirUtimes::next_to_flush)?;
+        let flushed = drain(&mut cache, DirUtimes::flush)?;
         assert_eq!(&flushed[..], &[1, 3, 2, 0]);
         Ok(())
     }
@@ -82,7 +73,7 @@ mod suite {
     fn hit_protects_a_directory_from_trimming() -> Result {
         let mut cache = filled(66)?;
         cache.cache(dir(0))?;
-        let trimmed = drain(&mut cache, DirUtimes::next_to_trim)?;
+        let trimmed = drain(&mut cache, DirUtimes::trim)?;
         assert_eq!(&trimmed[..], &[1, 2]);
         Ok(())
     }
@@ -93,7 +84,7 @@ mod suite {
         for generation in [1, 2, 1] {
             cache.cache(LruKey { ino: 5, generation })?;
         }
-        assert_eq!(drain(&mut cache, DirUtimes::next_to_flush)?.len(), 2);
+        assert_eq!(drain(&mut cache, DirUtimes::flush)?.len(), 2);
         Ok(())
     }
 
@@ -110,14 +101,13 @@ mod suite {
                     model.retain(|other| *other != ino);
                     model.push(ino, GFP_KERNEL)?;
                 }
-                while let Some(dir) = cache.next_to_trim() {
+                while let Some(dir) = cache.trim() {
                     assert!(model.len() > MAX_SIZE);
                     assert_eq!(model.remove(0).ok(), Some(dir.ino));
-                    cache.remove(dir);
                 }
                 assert!(model.len() <= MAX_SIZE);
             }
-            let flushed = drain(&mut cache, DirUtimes::next_to_flush)?;
+            let flushed = drain(&mut cache, DirUtimes::flush)?;
             assert!(flushed.iter().eq(model.iter().rev()));
         }
         Ok(())
