@@ -32,8 +32,8 @@ INODE_ITEM, EXTENT_DATA, EXTENT_ITEM, METADATA_ITEM, ROOT_ITEM = 1, 108, 168, 16
 # Offset of the mode in struct btrfs_inode_item.
 MODE = 52
 # Offsets of compression, type and disk_num_bytes in struct btrfs_file_extent_item.
-COMPRESSION, TYPE, DISK_NUM_BYTES = 16, 20, 29
-REGULAR = 1
+COMPRESSION, TYPE, DISK_BYTENR, DISK_NUM_BYTES = 16, 20, 21, 29
+INLINE, REGULAR = 0, 1
 ROOT_TREE, EXTENT_TREE, CHUNK_TREE = 1, 2, 3
 # Fields of struct btrfs_header: {name: (offset, format)}.
 HEADER = {"bytenr": (48, "Q"), "flags": (56, "Q"), "generation": (80, "Q"), "owner": (88, "Q"), "nritems": (96, "L"), "level": (100, "B")}
@@ -206,11 +206,13 @@ def change(chance, block, offset, form):
 
 
 def is_impossible(block):
-    """Return whether a leaf has a compressed extent with an impossible length on disk: 0, or more than 128 KiB."""
+    """Return whether a leaf has an extent with an impossible length on disk: 0, or more than 128 KiB if it is compressed."""
     for _, (_, kind, _, start, size) in items(block):
         data = HEADER_SIZE + start
-        if (kind == EXTENT_DATA and size > DISK_NUM_BYTES and data + size <= NODESIZE and block[data + TYPE] == REGULAR
-                and block[data + COMPRESSION] and not 0 < struct.unpack_from("<Q", block, data + DISK_NUM_BYTES)[0] <= 128 * K):
+        if kind != EXTENT_DATA or size < DISK_NUM_BYTES + 8 or data + size > NODESIZE or block[data + TYPE] == INLINE:
+            continue
+        bytenr, length = struct.unpack_from("<QQ", block, data + DISK_BYTENR)
+        if bytenr and (not length or block[data + COMPRESSION] and length > 128 * K):
             return True
     return False
 
@@ -265,7 +267,7 @@ def broken(image, number):
         else:
             change(chance, block, HEADER_SIZE + start + chance.choice((0, 8, 16, 21, 29, 37, 45, 24, 25, 33)) % (size - 7), "Q")
     if not field(block, "level") and is_impossible(block):
-        what = "impossible compressed extent"
+        what = "extent of impossible length"
     if not field(block, "level") and not field(block, "nritems"):
         what = "leaf without items"
     if has_wrong_generation(block, image.blocks[physical]):

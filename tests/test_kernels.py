@@ -451,7 +451,7 @@ def are_alike(what, found, expected):
     gives EIO, if it has read the block ahead through another pointer. Readahead does not check the owner of a block.
     Upstream's kernel does not notice a wrong generation in a pointer if the block is in memory, and notices a leaf without items only if
     the leaf is in memory (Documentation/upstream/unverified-wait.md). Reads of a compressed extent with an impossible length depend on
-    the addresses and the old content of pages.
+    the addresses and the old content of pages. Upstream's kernel reads an extent of no length (zero-disk-num-bytes.md).
     """
     def is_alike(job, left, right):
         return (left == right
@@ -461,7 +461,7 @@ def are_alike(what, found, expected):
                 or what == "generation of a pointer" and (left, right) == ("EIO", "as before")
                 or what == "leaf without items" and left == "EUCLEAN")
 
-    return (what == "impossible compressed extent"
+    return (what == "extent of impossible length"
             or len(found) == len(expected) and all(map(is_alike, itertools.count(), found, expected)))
 
 
@@ -528,6 +528,7 @@ def test_damaged_data_is_counted_as_often(flavour):
                                               ("leaf_without_items", "at first: EUCLEAN"),
                                               ("stale_copy", "once the older one is in memory: 1 items, 2 right copies"),
                                               ("utimes_of_another", "At snapshot new"),
+                                              ("zero_disk_num_bytes", "read: EIO"),
                                               ("many_levels", "mapped: EUCLEAN\nwarnings: 0"),
                                               ("long_path", "sent: ENAMETOOLONG\nwarnings: 0"),
                                               ("damaged_pointers send", "blocks refused: 1\nthen: written"),

@@ -404,8 +404,8 @@ impl DataReada {
 
     /// Adds an extent to the batch, if the send is expected to read its data or its backrefs.
     fn plan_extent(&mut self, key: Key, extent: Extent) {
-        // Skip corrupted sizes: the block layer cannot handle empty reads merged with others.
-        let is_broken = extent.is_compressed && !(1..=MAX_COMPRESSED).contains(&extent.disk_len);
+        // A read of a compressed extent that is too long fails or not, depending on its pages.
+        let is_broken = extent.is_compressed && extent.disk_len > MAX_COMPRESSED;
         if is_broken || extent.generation <= self.min_gen {
             return;
         }

@@ -541,8 +541,7 @@ mod suite {
             item(257, 0, Some(compressed(1 << 20, 16 * K - 512))),
             // Longer on disk than the part that is left in the file.
             item(257, 128 * K, Some(left)),
-            // Invalid sizes of a compressed extent.
-            item(257, 256 * K, Some(compressed(3 << 20, 0))),
+            // An invalid size of a compressed extent.
             item(257, 384 * K, Some(compressed(4 << 20, 132 * K))),
             item(257, 512 * K, Some(extent(5 << 20, 128 * K))),
         ];
