@@ -286,6 +286,32 @@ def stale_shared(device):
         print(f"{len(list(group))} extents {'shared' if is_shared else 'not shared'}")
 
 
+def clones_in_a_leaf(device):
+    """Map files and their clones in a snapshot whose origin is deleted."""
+    top = mount_blank(device)
+    guest.run("btrfs", "subvolume", "create", top / "files")
+    for number in range(10):
+        with open(top / f"files/file{number}", "wb+") as file, open(top / f"files/copy{number}", "wb") as copy:
+            file.write(bytes([number]) * 8 * K)
+            file.flush()
+            guest.clone_range(file, 0, 0, copy, 0)
+    # Two references of one file, and two pieces of one reference.
+    with open(top / "files/twice", "wb+") as file:
+        file.write(bytes(8 * K))
+        file.flush()
+        guest.clone_range(file, 0, 0, file, 8 * K)
+    with open(top / "files/pieces", "wb+") as file:
+        file.write(bytes(24 * K))
+        os.fsync(file.fileno())
+        os.pwrite(file.fileno(), bytes(8 * K), 8 * K)
+    guest.snapshot(top / "files", top / "kept")
+    guest.run("btrfs", "subvolume", "delete", "-c", top / "files")
+    guest.run("btrfs", "subvolume", "sync", top)
+    for name in ("file", "copy", "twice", "pieces"):
+        extents = [extent for path in (top / "kept").glob(f"{name}*") for extent in guest.fiemap(path)]
+        print(f"{name}: {sum(bool(flags & FIEMAP_EXTENT_SHARED) for *_, flags in extents)} of {len(extents)} shared")
+
+
 def many_levels(device):
     """Map a file whose leaf has another leaf as its parent, that a third one, and so on: more of them than a tree has levels."""
     top = mount_blank(device)
@@ -634,9 +660,10 @@ def read_with_gaps(device):
 
 
 if __name__ == "__main__":
-    {"zero_disk_num_bytes": zero_disk_num_bytes, "data_of_a_directory": data_of_a_directory,
-     "unverified_wait": unverified_wait, "unverified_generation": unverified_generation, "leaf_without_items": leaf_without_items,
-     "stale_copy": stale_copy, "utimes_of_another": utimes_of_another, "utimes_of_the_root": utimes_of_the_root,
-     "lost_mkfile": lost_mkfile, "stale_shared": stale_shared, "many_levels": many_levels, "long_path": long_path,
+    {"zero_disk_num_bytes": zero_disk_num_bytes, "data_of_a_directory": data_of_a_directory, "unverified_wait": unverified_wait,
+     "unverified_generation": unverified_generation, "leaf_without_items": leaf_without_items, "stale_copy": stale_copy,
+     "utimes_of_another": utimes_of_another, "utimes_of_the_root": utimes_of_the_root, "lost_mkfile": lost_mkfile,
+     "stale_shared": stale_shared, "clones_in_a_leaf": clones_in_a_leaf, "many_levels": many_levels, "long_path": long_path,
      "moved_while_read": moved_while_read, "reused_while_read": reused_while_read, "damaged_pointers": damaged_pointers,
-     "written_while_sent": written_while_sent, "changed_while_sent": changed_while_sent, "read_with_gaps": read_with_gaps}[sys.argv[1]](*sys.argv[2:])
+     "written_while_sent": written_while_sent, "changed_while_sent": changed_while_sent,
+     "read_with_gaps": read_with_gaps}[sys.argv[1]](*sys.argv[2:])

@@ -16,6 +16,7 @@ IMAGES = SRC / "tests/guest_images.py"
 READING = SRC / "tests/guest_reading.py"
 FAULTS = SRC / "tests/guest_faults.py"
 BROKEN = SRC / "tests/guest_broken.py"
+SHARING = SRC / "tests/guest_sharing.py"
 UPSTREAM = SRC / "tests/guest_upstream.py"
 LIMITS = SRC / "tests/guest_limits.py"
 FIEMAP_EXTENT_LAST, FIEMAP_EXTENT_ENCODED, FIEMAP_EXTENT_SHARED = 0x1, 0x8, 0x2000
@@ -529,6 +530,8 @@ def test_damaged_data_is_counted_as_often(flavour):
                                               ("stale_copy", "once the older one is in memory: 1 items, 2 right copies"),
                                               ("utimes_of_another", "At snapshot new"),
                                               ("zero_disk_num_bytes", "read: EIO"),
+                                              ("clones_in_a_leaf", "file: 10 of 10 shared\ncopy: 10 of 10 shared\n"
+                                                                   "twice: 2 of 2 shared\npieces: 0 of 3 shared"),
                                               ("many_levels", "mapped: EUCLEAN\nwarnings: 0"),
                                               ("long_path", "sent: ENAMETOOLONG\nwarnings: 0"),
                                               ("damaged_pointers send", "blocks refused: 1\nthen: written"),
@@ -565,6 +568,22 @@ def test_a_send_does_not_wait_for_each_extent(flavour, least, most):
 def test_fiemap_notices_the_second_of_two_drops(flavour, expected):
     disk = blank("upstream", 320 << 20)
     assert expected in vm(flavour, UPSTREAM, "stale_shared", "/dev/ubdb", disks=[disk])
+    disk.unlink()
+
+
+@pytest.mark.parametrize("nodesize", [4096, 16384])
+@pytest.mark.parametrize("flavour", ["um-c", "um-rust"])
+def test_fiemaps_agree_with_the_trees(flavour, nodesize):
+    assert ": 0 extents shared" not in vm(flavour, SHARING, "check", "/dev/ubdb", disks=[image(nodesize)])
+    disk = blank("sharing", 1 << 30)
+    assert vm(flavour, SHARING, "churn", "/dev/ubdb", nodesize, 1, 7, disks=[disk]).count("read-only") == 6 * 6
+    disk.unlink()
+
+
+def test_upstream_does_not_agree_with_the_trees():
+    disk = blank("sharing", 1 << 30)
+    with pytest.raises(pytest.fail.Exception, match="round 5: 5 wrong"):
+        vm("um-upstream", SHARING, "churn", "/dev/ubdb", 4096, 3, 4, disks=[disk])
     disk.unlink()
 
 
