@@ -67,7 +67,8 @@ struct btrfs_rust_leaf {
 
 /*
  * The leaves of a batch to submit next, in this order. The rest of the batch follows them in
- * memory, which is valid until the next plan.
+ * memory, which is valid until the next plan; for a directory, until the next call that plans,
+ * looks up or ends a part.
  */
 struct btrfs_rust_leaves {
 	const struct btrfs_rust_leaf *leaves;
@@ -161,9 +162,9 @@ struct btrfs_rust_directory {
 };
 
 /*
- * File data to read ahead, in this order; the array is valid until the next plan. @held is the size
- * of all that was read ahead and is unused, in bytes, and @wasted that of what has newly become
- * known to be read in vain.
+ * File data to read ahead, in this order; the array is valid until the next call that plans files
+ * or checks whether they are due. @held is the size of all that was read ahead and is unused, in
+ * bytes, and @wasted that of what has newly become known to be read in vain.
  */
 struct btrfs_rust_dir_files {
 	const struct btrfs_rust_file_range *ranges;

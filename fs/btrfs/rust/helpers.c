@@ -314,7 +314,7 @@ int btrfs_rust_dir_entries(const struct extent_buffer *node, u32 slot, u64 ino,
 	struct extent_buffer *leaf = btrfs_rust_cached_leaf(node, slot);
 	struct btrfs_key key = { .objectid = ino, .type = BTRFS_DIR_INDEX_KEY };
 	int count = 0;
-	int first;
+	int first = 0;
 
 	if (!leaf)
 		return -ENOENT;
