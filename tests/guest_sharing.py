@@ -205,7 +205,9 @@ def churn(device, nodesize, first, last):
 
 
 def change(device, seed):
-    changes = Changes(guest.mount(device, MNT), f"sharing {seed}")
+    # Half of the filesystems have compressed extents.
+    options = "defaults" if seed % 2 else "compress-force=zstd"
+    changes = Changes(guest.mount(device, MNT, options), f"sharing {seed}")
     for number in range(6):
         for _ in range(60):
             changes.change()
@@ -215,7 +217,7 @@ def change(device, seed):
         guest.umount(MNT)
         report(f"seed {seed}, round {number}", *differences(device, maps))
         check(device)
-        guest.mount(device, MNT)
+        guest.mount(device, MNT, options)
     guest.umount(MNT)
 
 

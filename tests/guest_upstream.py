@@ -41,6 +41,7 @@ SHARED_BLOCK_REF, INLINE_REF = 182, 24
 TREES_OF_A_COMMIT = (1, 2, 3, 4, 7, 10)
 FIEMAP_EXTENT_SHARED = 0x2000
 SYNC_FILE_RANGE_WRITE = 2
+MADV_PAGEOUT = 21
 
 
 def zero_disk_num_bytes(device):
@@ -286,30 +287,65 @@ def stale_shared(device):
         print(f"{len(list(group))} extents {'shared' if is_shared else 'not shared'}")
 
 
-def clones_in_a_leaf(device):
-    """Map files and their clones in a snapshot whose origin is deleted."""
+def clones_in_a_leaf(device, how):
+    """Map files and their clones, and activate a swap file with a clone, in leaves with full backrefs.
+
+    `how` is "drop": the files are in a snapshot, and its origin is deleted; "rewrite": files and clones in the origin are removed; or
+    "balance": there is no snapshot, and a balance moves the leaves.
+    """
     top = mount_blank(device)
-    guest.run("btrfs", "subvolume", "create", top / "files")
-    for number in range(10):
-        with open(top / f"files/file{number}", "wb+") as file, open(top / f"files/copy{number}", "wb") as copy:
+    files = top / "files"
+    guest.run("btrfs", "subvolume", "create", files)
+    (files / "inline").touch()
+    for number in range(100):
+        with open(files / f"file{number}", "wb+") as file, open(files / f"copy{number}", "wb") as copy:
             file.write(bytes([number]) * 8 * K)
             file.flush()
             guest.clone_range(file, 0, 0, copy, 0)
     # Two references of one file, and two pieces of one reference.
-    with open(top / "files/twice", "wb+") as file:
+    with open(files / "twice", "wb+") as file:
         file.write(bytes(8 * K))
         file.flush()
         guest.clone_range(file, 0, 0, file, 8 * K)
-    with open(top / "files/pieces", "wb+") as file:
+    with open(files / "pieces", "wb+") as file:
         file.write(bytes(24 * K))
         os.fsync(file.fileno())
         os.pwrite(file.fileno(), bytes(8 * K), 8 * K)
-    guest.snapshot(top / "files", top / "kept")
-    guest.run("btrfs", "subvolume", "delete", "-c", top / "files")
+    # Inline data with the address of that extent, where another item has it.
+    (files / "inline").write_bytes(struct.pack("<Q", guest.fiemap(files / "pieces")[0][1]))
+    for name in ("swap", "swap-copy"):
+        (files / name).touch()
+        guest.run("chattr", "+C", files / name)
+    (files / "swap").write_bytes(bytes(1 << 20))
+    guest.run("mkswap", files / "swap")
+    with open(files / "swap", "rb") as file, open(files / "swap-copy", "rb+") as copy:
+        guest.clone_range(file, 0, 0, copy, 0)
+    if how == "balance":
+        guest.run("btrfs", "-q", "balance", "start", "--full-balance", top)
+        kept = files
+    else:
+        kept = top / "kept"
+        guest.snapshot(files, kept, readonly=False)
+        if how == "drop":
+            guest.run("btrfs", "subvolume", "delete", "-c", files)
+        else:
+            for path in files.iterdir():
+                path.unlink()
     guest.run("btrfs", "subvolume", "sync", top)
+    os.sync()
     for name in ("file", "copy", "twice", "pieces"):
-        extents = [extent for path in (top / "kept").glob(f"{name}*") for extent in guest.fiemap(path)]
+        extents = [extent for path in kept.glob(f"{name}*") for extent in guest.fiemap(path)]
         print(f"{name}: {sum(bool(flags & FIEMAP_EXTENT_SHARED) for *_, flags in extents)} of {len(extents)} shared")
+    before = (kept / "swap-copy").read_bytes()
+    if guest.libc.swapon(str(kept / "swap").encode(), 0):
+        print("swapon:", errno.errorcode[ctypes.get_errno()])
+    else:
+        memory = mmap.mmap(-1, 512 * K)
+        memory.write(b"memory of a process ".ljust(4 * K) * 128)
+        memory.madvise(MADV_PAGEOUT)
+        guest.drop_caches()
+        after = (kept / "swap-copy").read_bytes()
+        print(f"swapon: done; {after.count(b'memory of a process')} pages of memory in the clone, before {before.count(b'memory')}")
 
 
 def many_levels(device):
