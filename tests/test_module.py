@@ -142,18 +142,43 @@ busybox poweroff -f
 """
 
 
-@pytest.mark.parametrize("program, call", [("update-initramfs", "-u -k 2"), ("dracut", "--force /boot/initrd.img-2 2")])
+# Fake programs that make an initramfs: for the kernel "2", or none, or half of one, which dracut removes.
+MADE = {"update-initramfs": "echo new >{boot}/initrd.img-2.made; mv {boot}/initrd.img-2.made {boot}/initrd.img-2", "dracut": "echo new >$2"}
+FAILED = {"update-initramfs": "exit 1", "dracut": "echo half >$2; rm $2; exit 1"}
+
+
+@pytest.mark.parametrize("program, call", [("update-initramfs", "-u -k 2"), ("dracut", "--force /boot/initrd.img-2.new 2")])
 def test_packages_have_the_initramfs_made_anew(tmp_path, program, call):
-    """Of three kernels, the first is installed, the second has an initramfs, too, and the third is not installed."""
+    """Of three kernels, the first has no initramfs, the second has one, and the third is not installed."""
     for file in ("usr/lib/modules/1/modules.builtin", "usr/lib/modules/2/modules.builtin", "boot/initrd.img-2"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()
-    for name in ("depmod", program):
-        (tmp_path / name).write_text('#!/bin/sh\necho ${0##*/} $*\n')
-        (tmp_path / name).chmod(0o755)
-    script = re.sub("/(boot|usr)", rf"{tmp_path}/\1", (SRC / "tools/debian/initramfs.sh").read_text())
-    said = output_of("/bin/sh", "-e", "-c", f"for release in 1 2 3; do\n{script}\ndone", env={"PATH": str(tmp_path)})
-    assert said.replace(str(tmp_path), "").splitlines() == ["depmod 1", "depmod 2", f"{program} {call}"]
+    image, script = tmp_path / "boot/initrd.img-2", re.sub("/(boot|usr)", rf"{tmp_path}/\1", (SRC / "tools/debian/initramfs.sh").read_text())
+    for name in ("mv", "rm", "stat"):
+        (tmp_path / name).symlink_to(shutil.which(name))
+
+    def ran(job, verb="configure", releases="1 2 3", **environment):
+        """Run the script as `verb` for each release. Return its status, the programs that it has run, and its messages."""
+        for name, text in (("depmod", ""), (program, job.format(boot=image.parent))):
+            (tmp_path / name).write_text(f"#!/bin/sh\necho ${{0##*/}} $*\n{text}\n")
+            (tmp_path / name).chmod(0o755)
+        image.write_text("old\n")
+        done = subprocess.run(["/bin/sh", "-e", "-c", f"for release in {releases}; do\n{script}\ndone", "postinst", verb],
+                              env={"PATH": str(tmp_path)} | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return done.returncode, done.stdout.replace(str(tmp_path), "").splitlines(), re.findall(r"img-(\d) was not made anew", done.stderr)
+
+    programs = ["depmod 1", "depmod 2", f"{program} {call}"]
+    assert ran(MADE[program]) == (0, programs, ["1"])
+    assert image.read_text() == "new\n"
+    # The hooks of a new kernel.
+    assert ran(MADE[program], releases="1", DEB_MAINT_PARAMS="configure") == (0, ["depmod 1"], [])
+    # /boot is full. The old initramfs stays.
+    assert ran(FAILED[program]) == (1, programs, ["1", "2"])
+    assert image.read_text() == "old\n" and not Path(f"{image}.new").exists()
+    assert ran(FAILED[program], "remove") == (0, programs, ["1", "2"])
+    # update_initramfs=no, or /boot is read-only.
+    if program == "update-initramfs":
+        assert ran("exit 0") == (0, programs, ["1", "2"])
 
 
 def test_a_package_is_installed_upgraded_removed_and_purged(tmp_path, monkeypatch):
@@ -331,8 +356,14 @@ def test_dkms_builds_the_module_for_the_kernels_that_it_can(debian):
         assert (debian / f"usr/lib/modules/{kernel}/kernel/fs/btrfs/btrfs.ko.xz").exists()
         return inside(debian, f"modinfo -k {kernel} -n btrfs")
 
-    said = inside(debian, f"{install} {package}")
+    # The command of README, with packages of the archive that are not the newest ones.
+    command = re.search(r"^    make dkms-deb\n    (apt install .*)$", (SRC / "README.md").read_text(), re.M)[1]
+    command = command.replace("apt install", install).replace("./build/module/", "/mnt/")
+    said = inside(debian, f"{command} 2>&1")
     assert DKMS in in_use(release) and DKMS not in in_use(other), said
+    assert f"Linux {other} keeps its own btrfs: it is not of the version of linux-source-7.3" in said
+    # The kernel is from backports, but the compiler is not.
+    assert "unmet dependencies" in inside(debian, f"{install} --simulate -t trixie-backports --reinstall {package} rustc 2>&1 || true")
     assert inside(debian, f"modinfo -k {release} -F rust btrfs").strip() == version
     assert f"rust={version}" in boot(debian, release)[1]
     assert boot(debian, other) == theirs
@@ -348,6 +379,8 @@ def test_dkms_builds_the_module_for_the_kernels_that_it_can(debian):
     work = debian / f"var/lib/dkms/btrfs-rust/{version}/build"
     assert "ended with 77" in said and re.search(r"^module: no Rust toolchain that Linux can use", (work / "make.log").read_text(), re.M)
     assert {path.suffix for path in (work / "build").iterdir()} == {".log"}
+    said = inside(debian, "dpkg-reconfigure btrfs-rust-dkms 2>&1")
+    assert f"Linux {release} keeps its own btrfs: no Rust toolchain that Linux can use" in said, said
     assert DKMS not in in_use(release) and boot(debian, release) == stock
     inside(debian, "mv /usr/bin/bindgen.away /usr/bin/bindgen; dpkg --remove --force-depends linux-source-7.3")
     assert "ended with 77" in inside(debian, again)

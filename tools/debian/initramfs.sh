@@ -6,16 +6,30 @@ if [ -e "/usr/lib/modules/$release/modules.builtin" ]; then
 	if command -v depmod >/dev/null; then
 		depmod "$release"
 	fi
-	# Skip a new kernel, which has no initramfs yet.
-	if [ ! -e "/boot/initrd.img-$release" ]; then
+	image=/boot/initrd.img-$release
+	before=$(stat -c %i.%z "$image" 2>/dev/null || :)
+	failed=
+	if [ ! -e "$image" ]; then
 		:
 	elif command -v update-initramfs >/dev/null; then
-		update-initramfs -u -k "$release"
+		update-initramfs -u -k "$release" || failed=1
 	elif command -v dracut >/dev/null; then
-		dracut --force "/boot/initrd.img-$release" "$release"
-		# update-initramfs runs these itself, for instance to copy the initramfs to the EFI system partition.
-		if [ -d /etc/initramfs/post-update.d ]; then
-			run-parts --arg="$release" --arg="/boot/initrd.img-$release" /etc/initramfs/post-update.d
+		# dracut removes an image that it cannot write to its end.
+		if dracut --force "$image.new" "$release"; then
+			mv "$image.new" "$image"
+			# update-initramfs runs these itself, for instance to copy the initramfs to the EFI system partition.
+			if [ -d /etc/initramfs/post-update.d ]; then
+				run-parts --arg="$release" --arg="$image" /etc/initramfs/post-update.d || failed=1
+			fi
+		else
+			rm -f "$image.new"
+			failed=1
 		fi
+	fi
+	# The hooks of a new kernel run before there is an initramfs. Their environment has DEB_MAINT_PARAMS.
+	if [ -n "$failed" ] || { [ "$before" = "$(stat -c %i.%z "$image" 2>/dev/null || :)" ] && [ -z "$DEB_MAINT_PARAMS" ]; }; then
+		echo "btrfs-rust: $image was not made anew. If this host boots with an initramfs, it still loads the btrfs from before." >&2
+		# A removal goes on: the initramfs can be made later. DKMS ignores the status.
+		[ -z "$failed" ] || [ "$1" = remove ] || exit 1
 	fi
 fi
