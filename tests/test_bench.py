@@ -3,6 +3,7 @@
 
 import json
 import os
+import random
 import re
 import runpy
 import signal
@@ -215,6 +216,81 @@ def test_a_different_result_is_never_a_win(tmp_path):
     assert said.returncode != 0 and "not do the same" in said.stderr
     [row] = [line for line in file.with_name("report.md").read_text().splitlines() if line.startswith("| a job")]
     assert "WRONG" in row and "2.00 [" not in row and "| NO |" in row
+
+
+def known_samples():
+    """Return a document whose statistics are known: eight rounds out of order, and a ninth that was cut off."""
+    upstream = [4.0, 4.2, 3.8, 4.4, 5.0, 3.6, 4.1, 3.9]
+    speedups = [20, 2, 10, 4, 8, 5, 7, 6]
+    times = {"upstream": [*upstream, 0.001], "upstream again": [time + 0.4 for time in upstream],
+             "C": [*((time + 0.2) / 2 for time in upstream), 0.001],
+             "Rust": [(time + 0.2) / speedup for time, speedup in zip(upstream, speedups)]}
+    document = samples(times["upstream"], times["Rust"], times["upstream again"])
+    [series] = document["series"]
+    counts = {"upstream": (100, 9e6), "upstream again": (200, 8e6), "C": (50, 7e6), "Rust": (10, 3e6)}
+    taken = []
+    for sample in series["samples"]:
+        requests, read = counts[kernel := sample["kernel"]]
+        cold = {"seconds": times[kernel][sample["round"]], "result": "same",
+                "counts": {"requests": requests + sample["round"], "bytes_read": read}}
+        taken.append(sample | {"jobs": {"a job": {"cold": cold, "warm": {"seconds": cold["seconds"] / 8, "result": "same"}}}})
+    series["samples"] = random.Random(1).sample(taken, len(taken))
+    return document
+
+
+def test_the_report_says_what_was_measured(tmp_path):
+    file = written(tmp_path / "known", known_samples())
+    output_of(BENCH / "report.py", file)
+    cold, warm = ([cell.strip() for cell in line.split("|")[1:-1]] for line in file.with_name("report.md").read_text().splitlines()
+                  if line.startswith("| a job"))
+    assert cold[:7] == ["a job", "1 files", "ram", "cold", "8", "4.250 s", "2.125 s"]
+    assert (cold[8], cold[12:]) == ("2.00 [2.00, 2.00]", ["104, 54, 14", "3.0", "yes"])
+    median, low, high = map(float, re.fullmatch(r"([\d.]+) \[([\d.]+), ([\d.]+)\]", cold[10]).groups())
+    # 95% of the resampled medians: half of them are between 5 and 8.
+    assert median == 6.5 and 3 <= low <= 4.5 and 9 <= high <= 15
+    assert cold[11] == "0.91 [0.90, 0.92]"
+    assert warm[3:7] == ["warm", "8", "0.531 s", "0.266 s"] and warm[8] == "2.00 [2.00, 2.00]"
+
+
+def test_an_interval_of_95_percent_holds_the_truth_in_95_percent(monkeypatch):
+    monkeypatch.syspath_prepend(BENCH)
+    ratio, chance = runpy.run_path(str(BENCH / "report.py"))["ratio"], random.Random(4)
+    held = 0
+    for _ in range(200):
+        times = [chance.lognormvariate(0, 0.1) for _ in range(12)]
+        median, low, high = ratio([2 * time * chance.lognormvariate(0, 0.2) for time in times], times)
+        assert low <= median <= high
+        held += low <= 2 <= high
+    assert 0.9 <= held / 200 <= 0.985
+
+
+def test_a_change_needs_more_than_the_noise_and_intervals_that_do_not_overlap(tmp_path):
+    steady = [2.0] * 8
+    old = written(tmp_path / "old", samples(steady, [1.0, 1.02, 0.98, 1.01, 0.99, 1.0, 1.0, 1.0], steady))
+    # Far beyond the noise, which is 0, but rounds of the one run are like those of the other.
+    wide = written(tmp_path / "wide", samples(steady, [0.9, 0.95, 0.99, 1.3, 1.4, 1.5, 0.97, 1.6], steady))
+    assert "REGRESSION" not in output_of(BENCH / "compare", old, wide)
+    # Intervals that do not overlap, but two boots of upstream differ by more.
+    noisy = [written(tmp_path / name, samples(steady, [time] * 8, [2.4] * 8)) for name, time in (("first", 1.0), ("second", 1.1))]
+    assert "REGRESSION" not in output_of(BENCH / "compare", *noisy)
+    slower = written(tmp_path / "slower", samples(steady, [1.1, 1.12, 1.08, 1.11, 1.09, 1.1, 1.1, 1.1], steady))
+    assert "REGRESSION" in subprocess.run([BENCH / "compare", old, slower], stdout=subprocess.PIPE, text=True).stdout
+
+
+def test_cold_is_the_first_run_and_warm_the_median_of_the_others(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(BENCH)
+    workload = runpy.run_path(str(BENCH / "workload.py"))
+    guest, times, reads = workload["guest"], iter([5.0, 0.1, 0.3, 0.2]), iter([100, 107])
+    for name in ("mount", "umount", "drop_caches"):
+        monkeypatch.setattr(guest, name, lambda *arguments: None)
+    monkeypatch.setattr(guest, "counters", lambda disk: {"requests": next(reads), "unused_max": 40})
+    monkeypatch.setattr(sys, "argv", ["a.py", "run", "/dev/null"])
+    workload["main"](workload["Workload"]("files", (), (), None, {"a job": lambda top: (next(times), "same")}))
+    assert json.loads(capsys.readouterr().out) == {"a job": {
+        "cold": {"seconds": 5.0, "result": "same", "counts": {"requests": 7, "unused_max": 40}}, "warm": {"seconds": 0.2, "result": "same"}}}
+    results, reads = iter(["one", "another"]), iter([0, 0])
+    with pytest.raises(RuntimeError, match="different results"):
+        workload["main"](workload["Workload"]("files", (), (), None, {"a job": lambda top: (1, next(results))}))
 
 
 def test_both_boots_of_upstream_count(tmp_path):

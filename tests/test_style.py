@@ -40,14 +40,15 @@ def test_series_is_what_git_am_takes(tree, tmp_path):
 
 
 def test_mutants_apply(tree):
-    """Each mutant of `make mutants` names its test and fits the patched tree."""
+    """Each mutant of `make mutants` names its test, and fits the patched tree or the project."""
     mutants = sorted((SRC / "tests/mutants").glob("*.patch"))
     assert len(mutants) >= 200
     killers = [re.match(r"Killed-by: (tests/test_\w+\.py\S*( .*)?)", mutant.read_text())[1] for mutant in mutants]
     # Fails if one of the tests does not exist.
     output_of(sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *killers, cwd=SRC)
     for mutant in mutants:
-        output_of("git", "apply", "--check", mutant, cwd=tree, env={**os.environ, "GIT_CEILING_DIRECTORIES": str(BUILD)})
+        where = SRC if "\n--- a/scripts/" in mutant.read_text() else tree
+        output_of("git", "apply", "--check", mutant, cwd=where, env={**os.environ, "GIT_CEILING_DIRECTORIES": f"{BUILD}:{SRC.parent}"})
 
 
 def test_rustfmt(tree):
