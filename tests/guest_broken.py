@@ -31,7 +31,7 @@ MS_RDONLY = 1
 INODE_ITEM, EXTENT_DATA, EXTENT_ITEM, METADATA_ITEM, ROOT_ITEM = 1, 108, 168, 169, 132
 # Offset of the mode in struct btrfs_inode_item.
 MODE = 52
-# Offsets of compression, type and disk_num_bytes in struct btrfs_file_extent_item.
+# Offsets of compression, type, disk_bytenr and disk_num_bytes in struct btrfs_file_extent_item.
 COMPRESSION, TYPE, DISK_BYTENR, DISK_NUM_BYTES = 16, 20, 21, 29
 INLINE, REGULAR = 0, 1
 ROOT_TREE, EXTENT_TREE, CHUNK_TREE = 1, 2, 3

@@ -19,7 +19,6 @@ import guest
 from guest_jobs import K, MNT, run
 from guest_stress import dedupe
 
-FIEMAP_EXTENT_SHARED = 0x2000
 TREE = re.compile(r"(?:fs|file) tree key \((\w+) ROOT_ITEM \d+\)")
 ITEM = re.compile(r"\titem \d+ key \((\w+) (\w+) (\d+)\)")
 EXTENT = re.compile(r"\t\t(?:extent|prealloc) data disk byte (\d+) nr \d+")
@@ -77,7 +76,7 @@ def differences(device, maps):
         is_shared = len(references[bytenr]) > 1
         flags = [flags for logical, _, length, flags in maps[root, inode] if logical <= offset < logical + length]
         counts[is_shared] += 1
-        is_reported = [bool(flag & FIEMAP_EXTENT_SHARED) for flag in flags]
+        is_reported = [bool(flag & guest.FIEMAP_EXTENT_SHARED) for flag in flags]
         # The kernel does not look into leaves if the extent has several backref items: its pieces may be in as many leaves.
         if is_reported != [is_shared] and (is_reported != [True] or backrefs[bytenr] < 2):
             wrong.append(f"subvolume {root} inode {inode} offset {offset}: extent {bytenr} has {len(references[bytenr])} references and "

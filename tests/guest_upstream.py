@@ -39,7 +39,6 @@ FS_TREE = 5
 SHARED_BLOCK_REF, INLINE_REF = 182, 24
 # The root, extent, chunk, device, checksum and free space trees.
 TREES_OF_A_COMMIT = (1, 2, 3, 4, 7, 10)
-FIEMAP_EXTENT_SHARED = 0x2000
 SYNC_FILE_RANGE_WRITE = 2
 MADV_PAGEOUT = 21
 
@@ -283,7 +282,7 @@ def stale_shared(device):
             os.unlink(top / "other")
 
     extents = guest_reading.fiemap_with_breaks(top / "files/file", *(functools.partial(drop, snapshot) for snapshot in snapshots))
-    for is_shared, group in itertools.groupby(bool(flags & FIEMAP_EXTENT_SHARED) for *_, flags in extents):
+    for is_shared, group in itertools.groupby(bool(flags & guest.FIEMAP_EXTENT_SHARED) for *_, flags in extents):
         print(f"{len(list(group))} extents {'shared' if is_shared else 'not shared'}")
 
 
@@ -335,7 +334,7 @@ def clones_in_a_leaf(device, how):
     os.sync()
     for name in ("file", "copy", "twice", "pieces"):
         extents = [extent for path in kept.glob(f"{name}*") for extent in guest.fiemap(path)]
-        print(f"{name}: {sum(bool(flags & FIEMAP_EXTENT_SHARED) for *_, flags in extents)} of {len(extents)} shared")
+        print(f"{name}: {sum(bool(flags & guest.FIEMAP_EXTENT_SHARED) for *_, flags in extents)} of {len(extents)} shared")
     before = (kept / "swap-copy").read_bytes()
     if guest.libc.swapon(str(kept / "swap").encode(), 0):
         print("swapon:", errno.errorcode[ctypes.get_errno()])

@@ -142,7 +142,7 @@ busybox poweroff -f
 """
 
 
-# Fake programs that make an initramfs: for the kernel "2", or none, or half of one, which dracut removes.
+# What fake programs do if they make an initramfs of the kernel "2", and if /boot is full: dracut then removes its image.
 MADE = {"update-initramfs": "echo new >{boot}/initrd.img-2.made; mv {boot}/initrd.img-2.made {boot}/initrd.img-2", "dracut": "echo new >$2"}
 FAILED = {"update-initramfs": "exit 1", "dracut": "echo half >$2; rm $2; exit 1"}
 
@@ -356,7 +356,7 @@ def test_dkms_builds_the_module_for_the_kernels_that_it_can(debian):
         assert (debian / f"usr/lib/modules/{kernel}/kernel/fs/btrfs/btrfs.ko.xz").exists()
         return inside(debian, f"modinfo -k {kernel} -n btrfs")
 
-    # The command of README, with packages of the archive that are not the newest ones.
+    # The command of README.
     command = re.search(r"^    make dkms-deb\n    (apt install .*)$", (SRC / "README.md").read_text(), re.M)[1]
     command = command.replace("apt install", install).replace("./build/module/", "/mnt/")
     said = inside(debian, f"{command} 2>&1")
