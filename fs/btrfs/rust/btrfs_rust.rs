@@ -13,5 +13,6 @@ mod random;
 mod reada;
 mod send_utimes;
 mod share_cache;
+mod sort;
 mod tree;
 mod window;

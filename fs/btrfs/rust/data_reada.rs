@@ -31,6 +31,7 @@ use kernel::{
 };
 
 use crate::{
+    sort::sort_by_key,
     tree::{
         Cursor,
         Key,
@@ -39,7 +40,6 @@ use crate::{
         Unread, //
     },
     window::{
-        sort_by_address,
         Disk,
         Others,
         Window,
@@ -257,10 +257,14 @@ impl DataReada {
         if batch.is_empty() {
             self.window = window;
         }
-        let first = if self.rotating { 0 } else { batch.len() };
-        sort_by_address(&mut self.order, batch.len(), first, |number| {
-            batch[number].bytenr
-        });
+        self.order.clear();
+        for number in 0..batch.len() as u32 {
+            // The capacity is that of the queue.
+            let _ = self.order.push_within_capacity(number);
+        }
+        if self.rotating {
+            sort_by_key(&mut self.order, |number| batch[*number as usize].bytenr);
+        }
     }
 
     /// The ranges of the last batch, in send order.
@@ -281,9 +285,10 @@ impl DataReada {
             // C reports extents only after it has read the inode item of a file that is sent.
             self.file = (position.objectid, true);
         }
-        let Some(mut cursor) = Cursor::new(tree, from, true, END) else {
+        let mut cursor = Cursor::new(tree, from, true, END);
+        if cursor.enter_root().is_err() {
             return Some(self.wait_for(from));
-        };
+        }
         if let Some(leaf) = tree.only_leaf() {
             return self.scan(&leaf, from).flatten();
         }

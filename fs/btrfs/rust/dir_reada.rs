@@ -30,6 +30,7 @@ use kernel::{
 use crate::{
     ffi::OptionalVec,
     leaf_reada::LeafReada,
+    sort::sort_by_key,
     tree::{
         Key,
         LastLeaf,
@@ -37,8 +38,6 @@ use crate::{
         Tree, //
     },
     window::{
-        permute,
-        sort_by_address,
         Disk,
         Others,
         Window,
@@ -154,8 +153,6 @@ pub(crate) struct DirReada {
     leaves: OptionalVec<Leaf>,
     /// The leaves with inodes.
     batches: Batches,
-    /// Scratch space to sort a batch.
-    order: OptionalVec<u32>,
 }
 
 impl DirReada {
@@ -192,7 +189,6 @@ impl DirReada {
             window: Self::window(disk, window),
             leaves: OptionalVec::new(),
             batches: Batches::new(is_expected),
-            order: OptionalVec::new(),
         }
     }
 
@@ -239,9 +235,7 @@ impl DirReada {
 
     fn reserve(&mut self, count: usize) -> bool {
         self.leaves.clear();
-        self.order.clear();
         self.leaves.reserve(count, GFP_KERNEL).is_ok()
-            && self.order.reserve(count, GFP_KERNEL).is_ok()
     }
 
     /// The number of leaves of `window` for a batch, besides `held` leaves of this directory.
@@ -254,11 +248,9 @@ impl DirReada {
     /// Sorts the planned leaves into submission order; `first` of them are used first.
     fn sort(&mut self, first: usize) {
         let in_order = first.min(self.disk.nodes(FIRST_WINDOW));
-        let leaves = &self.leaves;
-        sort_by_address(&mut self.order, leaves.len(), in_order, |number| {
-            leaves[number].ptr.blockptr
-        });
-        permute(&mut self.leaves, &mut self.order);
+        if let Some(rest) = self.leaves.get_mut(in_order..) {
+            sort_by_key(rest, |leaf| leaf.ptr.blockptr);
+        }
     }
 
     /// Notes that a part of the listing has ended. Returns whether to plan a batch.

@@ -25,6 +25,7 @@ use core::ops::Range;
 use kernel::prelude::*;
 
 use crate::{
+    sort::sort_by_key,
     tree::{
         turn,
         Cursor,
@@ -36,8 +37,6 @@ use crate::{
         Unread, //
     },
     window::{
-        permute,
-        sort_by_address,
         Disk,
         Others,
         Window,
@@ -86,8 +85,6 @@ pub(crate) struct LeafReada {
     /// The current batch in submission order, and the number of its leaves already submitted.
     leaves: KVVec<Leaf>,
     submitted: usize,
-    /// Scratch space to sort a batch.
-    order: KVVec<u32>,
     /// The size of the current and the previous batch together, in bytes.
     held: u64,
     /// Logical address of the last leaf, in key order, of the current batch (`last`) and of the
@@ -106,7 +103,7 @@ impl LeafReada {
     ///
     /// # Errors
     ///
-    /// `ENOMEM` if the arrays for the largest batch cannot be allocated.
+    /// `ENOMEM` if the array for the largest batch cannot be allocated.
     pub(crate) fn new(disk: Disk) -> Result<Self> {
         Self::with_max_batch(disk, disk.max_batch())
     }
@@ -130,11 +127,6 @@ impl LeafReada {
             probe: None,
             leaves: KVVec::with_capacity(max_batch + 1, GFP_KERNEL)?,
             submitted: 0,
-            order: if max_batch > in_order {
-                KVVec::with_capacity(max_batch + 1, GFP_KERNEL)?
-            } else {
-                KVVec::new()
-            },
             held: 0,
             last: 0,
             entered: 0,
@@ -224,12 +216,11 @@ impl LeafReada {
         // If the walk has overtaken the readahead, skip the leaves behind it.
         let is_late = self.position > from || !self.is_started;
         let from = if is_late { self.position } else { from };
-        let (Some(mut left), Some(mut right)) = (
-            Cursor::new(left, from, is_late, self.end),
-            Cursor::new(right, from, is_late, self.end),
-        ) else {
+        let mut left = Cursor::new(left, from, is_late, self.end);
+        let mut right = Cursor::new(right, from, is_late, self.end);
+        if left.enter_root().is_err() || right.enter_root().is_err() {
             return;
-        };
+        }
         self.is_started = true;
         let Ok(known) = self.skip_cached(&mut left) else {
             return;
@@ -286,12 +277,8 @@ impl LeafReada {
         };
         self.last = last.ptr.blockptr;
         self.window.grow();
-        if self.leaves.len() > self.in_order {
-            let leaves = &self.leaves;
-            sort_by_address(&mut self.order, leaves.len(), self.in_order, |number| {
-                leaves[number].ptr.blockptr
-            });
-            permute(&mut self.leaves, &mut self.order);
+        if let Some(rest) = self.leaves.get_mut(self.in_order..) {
+            sort_by_key(rest, |leaf| leaf.ptr.blockptr);
         }
     }
 

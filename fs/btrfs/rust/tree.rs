@@ -203,9 +203,9 @@ pub(crate) struct Cursor<'a, T: Tree> {
 }
 
 impl<'a, T: Tree> Cursor<'a, T> {
-    /// Creates a cursor at `from` in the root; `None` if the tree is not committed.
-    pub(crate) fn new(tree: &'a T, from: Key, inside: bool, end: Key) -> Option<Self> {
-        let mut cursor = Self {
+    /// Creates a cursor, whose path begins with [`Cursor::enter_root`].
+    pub(crate) fn new(tree: &'a T, from: Key, inside: bool, end: Key) -> Self {
+        Self {
             tree,
             path: [const { None }; MAX_DEPTH],
             depth: 0,
@@ -214,13 +214,16 @@ impl<'a, T: Tree> Cursor<'a, T> {
             from,
             inside,
             end,
-        };
-        match tree.root() {
-            Root::Node(root) => cursor.enter(root)?,
-            Root::Leaf => (),
-            Root::Uncommitted => return None,
         }
-        Some(cursor)
+    }
+
+    /// Moves to `from` in the root. Returns [`Unread::Busy`] if the tree is not committed.
+    pub(crate) fn enter_root(&mut self) -> Result<(), Unread> {
+        match self.tree.root() {
+            Root::Node(root) => self.enter(root).ok_or(Unread::Busy),
+            Root::Leaf => Ok(()),
+            Root::Uncommitted => Err(Unread::Busy),
+        }
     }
 
     /// Descends into `node`; `None` if the path is full.

@@ -7,16 +7,10 @@
 
 use core::cmp::min;
 
-use kernel::{
-    alloc::{
-        Allocator,
-        Vec, //
-    },
-    sizes::{
-        SZ_128K,
-        SZ_1K,
-        SZ_256M, //
-    },
+use kernel::sizes::{
+    SZ_128K,
+    SZ_1K,
+    SZ_256M, //
 };
 
 /// Initial size of a window, in bytes.
@@ -163,41 +157,6 @@ impl Window {
     pub(crate) fn shrink(&mut self) {
         self.threshold = (self.size / 2).max(self.first);
         self.size = (self.size / 4).max(self.first);
-    }
-}
-
-/// Fills `order` with the indices below `count`. The first `first` indices stay in place, the
-/// others are sorted by `address`. Indices are sorted since they take less stack than leaves.
-pub(crate) fn sort_by_address<A: Allocator>(
-    order: &mut Vec<u32, A>,
-    count: usize,
-    first: usize,
-    address: impl Fn(usize) -> u64,
-) {
-    order.clear();
-    for number in 0..count as u32 {
-        if order.push_within_capacity(number).is_err() {
-            break;
-        }
-    }
-    if let Some(rest) = order.get_mut(first..) {
-        rest.sort_unstable_by_key(|number| address(*number as usize));
-    }
-}
-
-/// Permutes `items` into `order`, which has each index once. Changes `order`.
-pub(crate) fn permute<T>(items: &mut [T], order: &mut [u32]) {
-    for first in 0..order.len() {
-        // Follow one cycle of the permutation.
-        let mut to = first;
-        loop {
-            let from = core::mem::replace(&mut order[to], to as u32) as usize;
-            if from == first {
-                break;
-            }
-            items.swap(to, from);
-            to = from;
-        }
     }
 }
 

@@ -27,6 +27,7 @@ use super::{
 };
 use crate::{
     ffi::OptionalVec,
+    sort::sort_by_key,
     tree::{
         Cursor,
         LastLeaf,
@@ -252,7 +253,7 @@ impl Children {
             return false;
         };
         self.budget -= entries.len();
-        entries.sort_unstable_by_key(|entry| entry.ino);
+        sort_by_key(entries, |entry| entry.ino);
         let mut last = LastLeaf::default();
         for entry in entries.iter() {
             if self.batches.last.len() >= room {
@@ -379,7 +380,8 @@ fn read<'a, T: Directories>(
     to: Option<&'a mut [Entry]>,
 ) -> Option<&'a mut [Entry]> {
     let [first, end] = [DIR_INDEX, DIR_INDEX + 1].map(|kind| first_key(ino, kind));
-    let mut cursor = Cursor::new(tree, first, true, end)?;
+    let mut cursor = Cursor::new(tree, first, true, end);
+    cursor.enter_root().ok()?;
     let (to, mut found) = (to?, 0);
     while found < to.len() {
         let (node, slot) = match cursor.descend_to_leaves() {

@@ -4,7 +4,10 @@
 
 use kernel::prelude::*;
 
-use crate::ffi::OptionalVec;
+use crate::{
+    ffi::OptionalVec,
+    sort::sort_by_key, //
+};
 
 /// A lookup that is at most this many entries behind the previous one follows the listing.
 const NEAR: usize = 16;
@@ -177,7 +180,7 @@ impl Entries {
     fn sort(&mut self, count: usize) {
         let end = self.next.saturating_add(count).min(self.inodes.len());
         if let Some(part) = self.inodes.get_mut(self.next..end) {
-            part.sort_unstable();
+            sort_by_key(part, |ino| *ino);
             self.sorted = end;
         }
     }
@@ -210,9 +213,7 @@ impl Entries {
     /// Ends a batch, which may have several sorted parts.
     pub(super) fn end_batch(&mut self) {
         if let Some(batch) = self.inodes.get_mut(self.entered..self.next) {
-            if !batch.is_sorted() {
-                batch.sort_unstable();
-            }
+            sort_by_key(batch, |ino| *ino);
         }
     }
 }

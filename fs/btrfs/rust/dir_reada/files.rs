@@ -29,6 +29,7 @@ use crate::{
         Subvolume, //
     },
     ffi::OptionalVec,
+    sort::sort_by_key,
     window::{
         Disk,
         Others,
@@ -289,7 +290,7 @@ impl Files {
             let _ = self.last.unread.push_within_capacity(Ahead { ino, len });
             let _ = self.ranges.push_within_capacity(range);
         }
-        self.ranges.sort_unstable_by_key(|range| range.bytenr);
+        sort_by_key(&mut self.ranges, |range| range.bytenr);
     }
 
     /// The size of the files that were read ahead and not read yet, in bytes.

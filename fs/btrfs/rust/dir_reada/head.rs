@@ -47,7 +47,8 @@ pub(super) fn head<T: Subvolume>(tree: &T, ino: u64) -> Option<FileRange> {
         ino,
         ..FileRange::default()
     };
-    let mut cursor = Cursor::new(tree, first, true, end)?;
+    let mut cursor = Cursor::new(tree, first, true, end);
+    cursor.enter_root().ok()?;
     loop {
         let leaf = match cursor.descend_to_leaves() {
             Ok((node, slot)) => tree.leaf(node, slot),

@@ -202,7 +202,8 @@ impl KeyOrder {
         let from = first_key(self.listed, INODE_ITEM).max(self.end);
         let others = leaves.len();
         if from < end {
-            if let Some(mut cursor) = Cursor::new(tree, from, true, end) {
+            let mut cursor = Cursor::new(tree, from, true, end);
+            if cursor.enter_root().is_ok() {
                 self.plan_from(&mut cursor, room, cache, leaves, others);
                 self.end = cursor.key().unwrap_or(end).max(from);
             }

@@ -63,9 +63,10 @@ impl Names {
     ) {
         let lookups = lookups.max(MIN_LOOKUPS);
         self.mark = lookups.saturating_add(count.min(lookups));
-        let Some(mut cursor) = Cursor::new(tree, self.next, true, self.end) else {
+        let mut cursor = Cursor::new(tree, self.next, true, self.end);
+        if cursor.enter_root().is_err() {
             return;
-        };
+        }
         for number in 0..count {
             match cursor.descend_to_leaves() {
                 Ok(_) if !tree.is_contended() => (),

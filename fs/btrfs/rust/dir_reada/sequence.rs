@@ -14,7 +14,10 @@ use super::{
     entries::Entries,
     files::MAX_SCANNED, //
 };
-use crate::ffi::OptionalVec;
+use crate::{
+    ffi::OptionalVec,
+    sort::sort_by_key, //
+};
 
 /// Reads before the order is known; and those if the files of the directory before were not read.
 const MIN_READS: usize = 2;
@@ -183,7 +186,7 @@ impl Sequence {
         if self.by_inode && !self.is_sorted {
             let first = if self.is_known { self.next } else { 0 };
             if let Some(rest) = self.inodes.get_mut(first..) {
-                rest.sort_unstable();
+                sort_by_key(rest, |ino| *ino);
             }
             self.is_sorted = true;
         }

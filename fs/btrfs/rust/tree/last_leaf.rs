@@ -31,7 +31,8 @@ impl LastLeaf {
         if (self.first..self.end).contains(&key) {
             return Ok(None);
         }
-        let mut cursor = Cursor::new(tree, key, true, Key::MAX).ok_or(Unread::Busy)?;
+        let mut cursor = Cursor::new(tree, key, true, Key::MAX);
+        cursor.enter_root()?;
         let is_found = match cursor.descend_to_leaves() {
             Err(Unread::Busy) => return Err(Unread::Busy),
             found => found.is_ok(),

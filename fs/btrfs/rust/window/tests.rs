@@ -29,10 +29,7 @@ pub(crate) const WITHOUT_READAHEAD: [Disk; 2] = [
 
 #[kernel::macros::kunit_tests(btrfs_window)]
 mod suite {
-    use kernel::prelude::*;
-
     use super::super::*;
-    use crate::random::Random;
 
     #[test]
     fn window_depends_on_disk_and_memory() {
@@ -145,30 +142,5 @@ mod suite {
             sizes[turn % 2] = window.room(72, held, Others { held, count: 1 });
         }
         assert_eq!(sizes, [36, 36]);
-    }
-    #[test]
-    fn items_are_sorted_and_permuted() -> Result {
-        let mut random = Random::new(5);
-        for count in 0..200 {
-            let mut addresses = KVVec::new();
-            for _ in 0..count {
-                addresses.push(random.below(50), GFP_KERNEL)?;
-            }
-            let first = random.below(20) as usize;
-            let mut order = KVVec::with_capacity(200, GFP_KERNEL)?;
-            sort_by_address(&mut order, count, first, |number| addresses[number]);
-            let mut items = KVVec::new();
-            let mut expected = KVVec::new();
-            for (number, from) in order.iter().enumerate() {
-                assert!(number >= first || number == *from as usize);
-                items.push(number as u32, GFP_KERNEL)?;
-                expected.push(*from, GFP_KERNEL)?;
-            }
-            let sorted = expected.get(first..).unwrap_or_default();
-            assert!(sorted.is_sorted_by_key(|number| addresses[*number as usize]));
-            permute(&mut items, &mut order);
-            assert!(items[..] == expected[..]);
-        }
-        Ok(())
     }
 }
