@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+from fnmatch import fnmatch
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
@@ -161,21 +162,29 @@ def relocation(device):
             time.sleep(1)
             held = {kind: kib - before[kind] for kind, kib in ahead().items()}
             said = guest.run("btrfs", "balance", "start", "--full-balance", top)
+            after = stats()
             for part in iter(lambda: send.stdout.read(1 << 20), b""):
                 stream.update(part)
-        found.append({"options": options, "sha256": [digest, stream.hexdigest()], "status": send.returncode, "ahead": held,
+        later = {name: number - after[name] for name, number in stats().items()}
+        found.append({"options": options, "sha256": [digest, stream.hexdigest()], "status": send.returncode, "ahead": held, "later": later,
                       "balance": said})
     guest.umount(MNT)
     print(json.dumps(found))
 
 
-def cgroup(device, limit):
-    """Measure the readahead of a stalled send in a cgroup with `limit` bytes of memory."""
+def cgroup(device, setting, limit):
+    """Measure the readahead of a stalled send in a cgroup with `limit` bytes as `setting`, which may be "parent": memory.max of its parent."""
     guest.set_rotational(device, 1)
     top = guest.mount(device, MNT, "ro")
     guest.drop_caches()
     with in_cgroup("memory") as sender:
-        (sender / "memory.max").write_text(limit)
+        if setting == "parent":
+            # A cgroup with processes has no children with controllers.
+            (sender.parent / "cgroup.procs").write_text(str(os.getpid()))
+            (sender / "cgroup.subtree_control").write_text("+memory")
+            (sender / "child").mkdir()
+            (sender / "child/cgroup.procs").write_text(str(os.getpid()))
+        (sender / ("memory.max" if setting == "parent" else setting)).write_text(limit)
         with stalled(top / "small1"):
             ahead = data_ahead(top / "small1")
     guest.umount(MNT)
@@ -593,9 +602,59 @@ def trace(device):
     print(json.dumps({"traced": sums, "counted": grown, "sent": sent, "roots": sorted(roots), "first": first}))
 
 
+def pages(device):
+    """Read ahead in all ways many times. Print how many KiB are free before and after that; the caches are dropped each time."""
+    def free():
+        guest.drop_caches()
+        return int(re.search(r"MemFree: *([0-9]+)", Path("/proc/meminfo").read_text())[1])
+
+    found = []
+    for number in range(12):
+        top = guest.mount(device, MNT, "ro")
+        guest.read_directories_ahead()
+        guest.send_directly(top / "small2", guest.subvolume_id(top / "small1"))
+        guest.send_directly(top / "small1", encoded=True)
+        guest.fiemap(top / "deep/file")
+        guest.walk(top / "small2", reads=True)
+        with stalled(top / "small1"):
+            pass
+        guest.umount(MNT)
+        found.append(free())
+    print(json.dumps(found))
+
+
+def work(device):
+    """Count the calls of functions by sends and fiemaps of what is in memory, with the function profiler, for each inode or extent."""
+    kinds = {"searches": ("btrfs_search_slot", "btrfs_search_old_slot"), "clones": ("btrfs_clone_extent_buffer",),
+             "lookups": ("find_extent_buffer", "alloc_extent_buffer"),
+             "allocations": ("kmem_cache_alloc*_noprof", "*kmalloc*_noprof", "krealloc*_noprof")}
+    tracing = Path("/sys/kernel/tracing")
+    guest.run("busybox", "mount", "-t", "tracefs", "none", tracing)
+    (tracing / "set_ftrace_filter").write_text("\n".join(itertools.chain(*kinds.values())))
+    top = guest.mount(device, MNT, "ro")
+    old = guest.subvolume_id(top / "names1")
+    names, files = (sum(1 for _ in (top / name).rglob("*")) for name in ("names2", "small2"))
+    jobs = {"send without data": (lambda: guest.send_directly(top / "names2", no_data=True), names),
+            "incremental send": (lambda: guest.send_directly(top / "names2", old), names),
+            "send of files": (lambda: guest.send_directly(top / "small2"), files),
+            "fiemap": (lambda: guest.fiemap(top / "deep/file"), len(guest.fiemap(top / "deep/file")))}
+    found = {}
+    for name, (job, items) in jobs.items():
+        job()
+        (tracing / "function_profile_enabled").write_text("1")
+        job()
+        (tracing / "function_profile_enabled").write_text("0")
+        hits = [line.split()[:2] for file in (tracing / "trace_stat").glob("function*") for line in file.read_text().splitlines()[2:]]
+        found[name] = {kind: sum(int(count) for function, count in hits if any(fnmatch(function, one) for one in of_kind)) / items
+                       for kind, of_kind in kinds.items()}
+    guest.umount(MNT)
+    print(json.dumps(found))
+
+
 if __name__ == "__main__":
     {"windows": windows, "order": order, "crowd": crowd, "commits": commits, "relocation": relocation, "cgroup": cgroup,
      "switches": switches, "count": count, "calls": calls, "corners": corners, "descent": descent,
-     "abandoned": abandoned, "waits": waits, "mixed": mixed, "unmounted": unmounted, "starved": starved, "trace": trace}[sys.argv[1]](*sys.argv[2:])
+     "abandoned": abandoned, "waits": waits, "mixed": mixed, "unmounted": unmounted, "starved": starved, "trace": trace,
+     "pages": pages, "work": work}[sys.argv[1]](*sys.argv[2:])
     if lost := leaks():
         sys.exit(lost)

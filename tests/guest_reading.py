@@ -362,6 +362,35 @@ def together(device, output):
     finish({"digests": found}, output)
 
 
+def two(device, second, output):
+    """Send from two filesystems, one after the other and at once. Write the digests and the counters of both to the file `output`."""
+    disks = {disk: guest.mount(disk, Path(f"{MNT}-{number}"), "ro") for number, disk in enumerate((device, second))}
+
+    def numbers(file):
+        return {name: int(number) for name, number in map(str.split, file.read_text().splitlines())}
+
+    def send_all(disk):
+        """Send some snapshots with nothing in memory; return the digests and the growth of the counters."""
+        [top] = Path("/sys/fs/btrfs").glob(f"*-*/devices/{Path(disk).name}")
+        stats = top.parents[1] / "readahead/stats"
+        digests, before = {}, numbers(stats)
+        for snap in ("names2", "small1", "data1"):
+            with subprocess.Popen(["btrfs", "-q", "send", disks[disk] / snap], stdout=subprocess.PIPE) as process:
+                digests[snap] = hashlib.file_digest(process.stdout, "sha256").hexdigest()
+        now = numbers(stats)
+        return digests, {kind: now[kind] - before[kind] for kind in ("tree_used_kb", "data_used_kb")}
+
+    found = {}
+    for how, tasks in (("alone", 1), ("counted", 2)):
+        guest.drop_caches()
+        with ThreadPoolExecutor(tasks) as pool:
+            results = [*pool.map(send_all, disks)]
+        found |= {"sent": [digests for digests, _ in results], how: [counts for _, counts in results]}
+    for top in disks.values():
+        guest.umount(top)
+    finish(found, output)
+
+
 def read_layout(device, second, output):
     """Send and map an image of guest_images.make_layout(), with both disks and with the first alone, as far as it can be mounted."""
     result = {}
@@ -499,4 +528,4 @@ def charge(device):
 
 
 if __name__ == "__main__":
-    run(read, churn, gap, together, read_layout, receive, without_readahead, large_folios, charge)
+    run(read, churn, gap, together, two, read_layout, receive, without_readahead, large_folios, charge)

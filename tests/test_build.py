@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Object code with and without the option, the build after each patch, and btrfs as a module."""
+"""Object code with and without the option, the kernel after each patch, and btrfs as a module."""
 
+import json
 import os
 import re
 import runpy
+import subprocess
 
 import pytest
 
-from conftest import BUILD, SRC, build, output_of
+from conftest import BUILD, SRC, WORK, build, output_of
+from test_kernels import MENDED, READING, UPSTREAM, blank, copied, image
 from test_style import mailed
 
 
@@ -30,24 +33,58 @@ def test_without_the_option_the_object_code_is_that_of_the_patches_in_c():
     assert [name for name in c if c[name] != patched[name]] == []
 
 
+def mended(kernel, number):
+    """Run the reproducers of fix `number` in a kernel; return which of them say what they say with the fix."""
+    disk, found = blank("step", 320 << 20), {}
+    for defect, (fix, expected) in MENDED.items():
+        if fix == number:
+            job, *arguments = defect.split()
+            # Without the fix, a kernel may warn or stop.
+            command = [SRC / "scripts/vm", "--expect", ".", "--disk", disk, kernel, "--", UPSTREAM, job, "/dev/ubdb", *arguments]
+            found[defect] = expected in subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+    return found
+
+
+def read_by(kernel):
+    """Return the sends and fiemaps of the image in a kernel."""
+    disk, output = copied(image(16384), "copy-step"), WORK / "step.json"
+    output_of(SRC / "scripts/vm", "--disk", disk, kernel, "--", READING, "read", "/dev/ubdb", output)
+    found = json.loads(output.read_text())
+    return found["sends"], found["fiemap"]
+
+
 @pytest.mark.long
-@pytest.mark.timeout(3600)
-def test_each_patch_builds(tmp_path):
-    """btrfs builds without warnings after each patch of the three series. The last patch adds the option for Rust."""
+@pytest.mark.timeout(7200)
+def test_each_patch_builds_and_does_its_part():
+    """After each patch of the three series, btrfs builds without warnings, and gives the results that it gave before.
+
+    Each fix mends the defects that its reproducers show, and no patch before it does. The last patch adds the option for Rust.
+    """
     output_of(SRC / "scripts/tree", "series")
-    upstream, tree, out = output_of(SRC / "scripts/tree", "fetch").strip(), BUILD / "series-tree", BUILD / "series-objects"
+    upstream, tree, kernel = output_of(SRC / "scripts/tree", "fetch").strip(), WORK / "series-tree", WORK / "um-series"
     output_of("rsync", "-a", "--delete", f"{upstream}/", f"{tree}/")
-    out.mkdir(exist_ok=True)
+    kernel.mkdir(exist_ok=True)
     script = runpy.run_path(str(SRC / "scripts/build"))
     flavours = script["FLAVOURS"]
     patches = mailed()
+    build("um-upstream")
+    expected, before = read_by("um-upstream"), mended("um-upstream", 1)
     for patch in patches:
         output_of("git", "apply", "--whitespace=nowarn", patch, cwd=tree, env={**os.environ, "GIT_CEILING_DIRECTORIES": str(BUILD)})
-        flavour = flavours["um-rust" if patch == patches[-1] else "um-c"]
-        script["configure"](tree, flavour, out)
-        assert script["make"](tree, flavour, out, "fs/btrfs/"), patch
-        assert "warning:" not in (out / "make.log").read_text(), patch
-    assert (out / "fs/btrfs/rust/btrfs_rust.o").exists()
+        is_last = patch == patches[-1]
+        flavour = flavours["um-rust" if is_last else "um-c"]
+        script["configure"](tree, flavour, kernel)
+        assert script["make"](tree, flavour, kernel, *(["fs/btrfs/"] if is_last else [])), patch
+        assert not re.search("^fs/btrfs/.*warning:", (kernel / "make.log").read_text(), re.M), patch
+        if patch.parent.name == "1-fixes":
+            number = int(patch.name[:4])
+            after = mended(kernel, number)
+            print(patch.name, before, after)
+            assert not any(before.values()) and all(after.values()), patch
+            before = mended(kernel, number + 1)
+        elif not is_last:
+            assert read_by(kernel) == expected, patch
+    assert (kernel / "fs/btrfs/rust/btrfs_rust.o").exists()
 
 
 def test_the_replaced_c_is_not_built():
@@ -55,6 +92,20 @@ def test_the_replaced_c_is_not_built():
     replaced = re.compile(r" [tT] (btrfs_select_search|btrfs_share_cache_lookup|btrfs_send_utimes_add|btrfs_lru_cache_store)$", re.M)
     assert len(replaced.findall(output_of("nm", build("um-c")))) == 4
     assert replaced.findall(output_of("nm", build("um-rust"))) == []
+
+
+def test_no_function_takes_much_stack():
+    """As scripts/checkstack.pl of the kernel, which counts a frame twice: when it is taken and when it is given back."""
+    frames = {}
+    name = None
+    for line in output_of("objdump", "-d", "--no-show-raw-insn", build("um-rust")).splitlines():
+        if found := re.match(r"\w+ <(\w*btrfs_rust\w*)>:", line):
+            name = found[1]
+        elif line.endswith(":"):
+            name = None
+        elif name and (found := re.search(r"\ssub +\$0x(\w+),%rsp$", line)):
+            frames[name] = int(found[1], 16)
+    assert len(frames) > 30 and max(frames.values()) <= 1024, sorted(frames.items(), key=lambda frame: frame[1])[-20:]
 
 
 @pytest.mark.timeout(1800)
