@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ import pytest
 from conftest import SRC, WORK, output_of
 
 # Programs that scripts/env runs on a host, except df, apt-get and the programs that apt-get installs.
-TOOLS = ("awk", "bash", "cat", "chmod", "cut", "dirname", "flock", "grep", "id", "ls", "mkdir", "mv", "paste", "rm", "sh", "sha256sum",
-         "tail", "tar", "touch")
+TOOLS = ("awk", "bash", "cat", "chmod", "cut", "date", "dirname", "find", "flock", "grep", "id", "ls", "mkdir", "mv", "paste", "rm", "sh", "sha256sum", "stat",
+         "tail", "tar", "touch", "true")
 # A fake apt-get. It logs its arguments, and installs commands that fail.
 APT_GET = """#!/usr/bin/bash
 echo "$*" >>/host/apt-get.log
@@ -122,6 +123,46 @@ def test_roots_of_older_packages_are_removed_unless_in_use(host):
     assert used not in os.listdir(cache)
 
 
+def test_a_root_is_made_anew_after_30_days(host):
+    """With an mmdebstrap whose root is empty, and that notes its TMPDIR."""
+    fails(on(host, 0))
+    cache = host / "build/cache"
+    assert cache.stat().st_mode & 0o777 == 0o700
+    root = cache / next(cache.glob("root-*.log")).stem
+    mark = root / ".btrfs-rust-root"
+    (host / "made").mkdir()
+    (host / "made/.btrfs-rust-root").touch()
+    (host / "bin/bwrap").write_text("#!/usr/bin/bash\nexit 0\n")
+
+    def said(days, *options, works=True, has_waited=False, status=0):
+        """Make a root of this age, if any, and return what scripts/env says, and whether the root is a new one."""
+        program = "echo $TMPDIR >/host/tmpdir; tar -c -C /host/made ." if works else "exit 1"
+        (host / "bin/mmdebstrap").write_text(f"#!/usr/bin/bash\n{program}\n")
+        shutil.rmtree(root, ignore_errors=True)
+        root.mkdir()
+        mark.write_text("old")
+        os.utime(mark, (time.time() - days * 86400,) * 2)
+        if has_waited:
+            os.utime(f"{root}.log", (time.time() - 86400 * 2,) * 2)
+        done = subprocess.run(on(host, 0, *options), stderr=subprocess.PIPE, text=True)
+        assert done.returncode == status
+        lines = done.stderr.splitlines()
+        return [re.sub(" [0-9]+ s$| \\(.*|, see .*", "", line.removeprefix("scripts/env: ")) for line in lines], mark.read_text() == ""
+
+    made = ["making the toolchain root", "making the toolchain root:"]
+    assert said(29) == ([], False)
+    # The last attempt was today.
+    assert said(31) == ([], False)
+    assert said(31, has_waited=True) == (["the toolchain root is 31 days old", *made], True)
+    assert (host / "tmpdir").read_text() == "/host/build/cache\n"
+    assert said(1, "--refresh") == (["the toolchain root is 1 days old", *made], True)
+    old = ["the toolchain root is 31 days old", made[0], "mmdebstrap failed", "going on with the old one"]
+    assert said(31, works=False, has_waited=True) == (old, False)
+    assert said(31, "--refresh", works=False, status=1) == (old, False)
+    root.mkdir(exist_ok=True)
+    assert not [*cache.glob("root.old*")]
+
+
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif(Path("/proc/self/uid_map").read_text().split() != ["0", "0", "4294967295"], reason="needs root: makes a Debian with apt")
@@ -139,9 +180,10 @@ def test_a_bare_debian():
         assert subprocess.run([*as_root, "bash", "-c", "command -v mmdebstrap || command -v bwrap"], stdout=subprocess.DEVNULL).returncode == 1
         told = subprocess.run([*as_user, "make", "-C", "/src", "shell"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         assert told.returncode == 2 and f"run first: su - -c 'apt-get update && apt-get {INSTALL} uidmap" in told.stderr
-        shell = subprocess.run([*as_root, "make", "-s", "-C", "/src", "shell"], input="rustc --version", text=True,
+        shell = subprocess.run([*as_root, "make", "-s", "-C", "/src", "shell"], input="rustc --version; find / -xdev -type f -perm /6000", text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        assert shell.returncode == 0 and shell.stdout.startswith("rustc 1."), shell
+        # No program has the set-user-ID bit.
+        assert shell.returncode == 0 and re.fullmatch(r"rustc 1\..*\n", shell.stdout), shell
         steps = ("installing bubblewrap mmdebstrap", "installing bubblewrap mmdebstrap: ", "making the toolchain root", "making the toolchain root: ")
         assert all(line.startswith(f"scripts/env: {step}") for line, step in zip(shell.stderr.splitlines(), steps, strict=True)), shell.stderr
     finally:
