@@ -4,7 +4,6 @@
 import functools
 import json
 import re
-import shlex
 import shutil
 import string
 import subprocess
@@ -75,7 +74,7 @@ def test_modinfo_says_whose_it_is():
     assert re.fullmatch(r"0\.\d+\+g[0-9a-f]{12}(\+dirty)?", output_of("modinfo", "-F", "rust", built()[0]).strip())
 
 
-def test_a_module_is_signed(tmp_path):
+def test_a_module_is_signed(tmp_path, monkeypatch):
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.der"
     output_of("openssl", "req", "-new", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=somebody/", "-outform", "DER",
               "-keyout", key, "-out", certificate)
@@ -83,12 +82,18 @@ def test_a_module_is_signed(tmp_path):
     copy = shutil.copy(file, tmp_path / "btrfs.ko")
     script, objects = module("module"), BUILD / f"linux-{release[:3]}-{release}"
     assert output_of("modinfo", "-F", "signer", copy) == ""
-    script.os.environ |= {"SIGN_KEY": str(key), "SIGN_CERT": str(certificate)}
-    try:
-        script.sign(copy, objects, headers())
-    finally:
-        del script.os.environ["SIGN_KEY"], script.os.environ["SIGN_CERT"]
+    monkeypatch.setenv("SIGN_KEY", str(key))
+    monkeypatch.setenv("SIGN_CERT", str(certificate))
+    script.sign(copy, objects, headers())
     assert output_of("modinfo", "-F", "signer", copy).strip() == "somebody"
+    # The end of the identifier is in /proc/keys.
+    text = output_of("openssl", "x509", "-inform", "DER", "-in", certificate, "-noout", "-text").replace(":", "").lower()
+    assert re.fullmatch("[0-9a-f]{40}", script.signing_key()[2]) and script.signing_key()[2] in text
+    for name, file, message in (("SIGN_CERT", key, "must be the certificate"), ("SIGN_KEY", certificate, "must be the certificate"),
+                                ("SIGN_KEY", tmp_path / "none", "must both be files")):
+        with monkeypatch.context() as context, pytest.raises(script.Error, match=message):
+            context.setenv(name, str(file))
+            script.signing_key()
 
 
 def test_what_does_not_fit_is_refused(tmp_path):
@@ -209,7 +214,7 @@ def test_a_package_is_installed_upgraded_removed_and_purged(tmp_path, monkeypatc
     made, refreshed = [], ["depmod 1", "update-initramfs -u -k 1"]
     for version in ("0.1", "0.2"):
         (tmp_path / "btrfs.ko").write_text(version)
-        script.package("modules", WORK / version, {"btrfs.ko": tmp_path / "btrfs.ko"}, release="1", version=version, signer="''")
+        script.package("modules", WORK / version, {"btrfs.ko": tmp_path / "btrfs.ko"}, release="1", version=version, signer="''", key="", revision="1-1")
         made += (WORK / version).glob("*.deb")
     assert dpkg("--install", made[0]) == ("0.1", refreshed)
     assert dpkg("--install", made[1]) == ("0.2", refreshed)
@@ -220,23 +225,33 @@ def test_a_package_is_installed_upgraded_removed_and_purged(tmp_path, monkeypatc
 
 
 def test_a_module_that_secure_boot_would_refuse_is_not_installed(tmp_path):
-    params, keys = tmp_path / "params", tmp_path / "keys"
+    params, keys, enforce, lockdown = (tmp_path / name for name in ("params", "keys", "enforce", "lockdown"))
     template = (SRC / "tools/debian/modules/preinst").read_text()
+    for name, path in (("/sys/kernel/boot_params/data", params), ("/proc/keys", keys), ("/sys/module/module/parameters/sig_enforce", enforce),
+                       ("/sys/kernel/security/lockdown", lockdown)):
+        assert name in template
+        template = template.replace(name, str(path))
 
-    def said(signer, verb="install", secure_boot=3):
+    def said(key, verb="install", secure_boot=3, enforced="N", locked="[none] integrity confidentiality"):
         params.write_bytes(bytes(0x1ec) + bytes([secure_boot]) + bytes(16))
-        keys.write_text("1b05a1c1 I------     1 perm 1f030000     0     0 asymmetri somebody: 6ccece7e: X509.rsa cea1 []\n")
-        script = string.Template(template).substitute(signer=shlex.quote(signer))
-        script = script.replace("/sys/kernel/boot_params/data", str(params)).replace("/proc/keys", str(keys))
+        enforce.write_text(f"{enforced}\n")
+        lockdown.write_text(f"{locked}\n")
+        keys.write_text("1b05a1c1 I------     1 perm 1f030000     0     0 asymmetri somebody: 6ccece7e4c: X509.rsa cece7e4c []\n")
+        script = string.Template(template).substitute(signer="somebody", key=key)
         done = subprocess.run(["/bin/sh", "-c", script, "preinst", verb], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert (done.returncode == 0) == (done.stdout == "")
         return done.stdout
 
-    assert "this module is not signed" in said("") and "does not know the key 'body'" in said("body")
-    assert said("somebody") == said("", verb="abort-upgrade") == said("", secure_boot=2) == ""
-    params.unlink()
-    assert "" == subprocess.run(["/bin/sh", "-c", template.replace("$$", "$").replace("/sys/kernel/boot_params/data", str(params)), "preinst",
-                                 "install"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True).stdout
+    # A new key may have the name of an old one.
+    for how in ({}, {"secure_boot": 2, "enforced": "Y"}, {"secure_boot": 2, "locked": "none [integrity] confidentiality"}):
+        assert "loads only signed modules, and this one is not" in said("", **how)
+        assert "does not know the key 'somebody' (cece7e4c)" in said("cece7e4c", **how)
+        assert said("6ccece7e4c", **how) == ""
+    assert said("", verb="abort-upgrade") == said("", secure_boot=2) == ""
+    for file in (params, enforce, lockdown):
+        file.unlink()
+    script = string.Template(template).substitute(signer="", key="")
+    assert "" == output_of("/bin/sh", "-c", script, "preinst", "install")
 
 
 BOOT_PARAMS = module("module").BOOT_PARAMS
@@ -318,7 +333,7 @@ def test_a_package_is_in_use_after_the_next_boot_until_it_is_removed(debian):
     params = WORK / "boot-params"
     params.write_bytes(bytes(0x1ec) + b"\3")
     said = inside(debian, f"apt-get install --yes {package} 2>&1 || true", "--tmpfs", "/sys", "--ro-bind", params, BOOT_PARAMS)
-    assert "Secure Boot is on" in said and not (debian / f"usr/lib/modules/{release}/updates").exists()
+    assert "loads only signed modules" in said and not (debian / f"usr/lib/modules/{release}/updates").exists()
     # In the running guest, which has no network.
     inside(debian, f"cp {package} /package.deb")
     disk = disk_of(debian)
@@ -395,7 +410,8 @@ def test_dkms_builds_the_module_for_the_kernels_that_it_can(debian):
 def test_dkms_skips_what_secure_boot_would_not_load(tmp_path, monkeypatch):
     script, mokutil = module("module"), tmp_path / "mokutil"
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(script, "BOOT_PARAMS", tmp_path / "params")
+    for name in ("BOOT_PARAMS", "SIG_ENFORCE", "LOCKDOWN", "DKMS_SETTINGS"):
+        monkeypatch.setattr(script, name, tmp_path / name)
     mokutil.write_text("#!/bin/sh\necho $2 is not enrolled\n")
     mokutil.chmod(0o755)
     for value in (None, 0, 2):
@@ -407,6 +423,19 @@ def test_dkms_skips_what_secure_boot_would_not_load(tmp_path, monkeypatch):
         script.check_key()
     mokutil.write_text("#!/bin/sh\necho $2 is already enrolled\n")
     script.check_key()
+    # Without Secure Boot; and with a key that the settings of DKMS name.
+    mokutil.write_text("#!/bin/sh\necho $2 is not enrolled\n")
+    for file, refusing, allowing in ((script.SIG_ENFORCE, "Y\n", "N\n"), (script.LOCKDOWN, "none [integrity] x\n", "[none] integrity x\n")):
+        script.BOOT_PARAMS.write_bytes(bytes(0x1f0))
+        file.write_text(allowing)
+        script.check_key()
+        file.write_text(refusing)
+        (script.DKMS_SETTINGS / "framework.conf.d").mkdir(parents=True, exist_ok=True)
+        (script.DKMS_SETTINGS / "framework.conf").write_text("# mok_certificate=/no\nmok_certificate=/one\n")
+        (script.DKMS_SETTINGS / "framework.conf.d/a.conf").write_text('mok_certificate="/etc/keys/mok.der"\n')
+        with pytest.raises(script.Error, match="only signed modules .* mokutil --import /etc/keys/mok.der"):
+            script.check_key()
+        file.unlink()
 
 
 def test_installed_packages_that_are_missing_skip_the_kernel():

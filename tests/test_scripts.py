@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Bad input gives a one-line message and a non-zero exit status, and a warning of the kernel fails a run."""
 
+import email.utils
 import fcntl
 import os
 import re
@@ -8,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 import types
 
 import pytest
@@ -53,6 +55,81 @@ def test_help_needs_nothing_but_python():
 def test_a_tree_is_patched_once(upstream):
     output_of(SRC / "scripts/tree", "apply", env={**os.environ, "KDIR": str(upstream)})
     assert "already patched" in refused(SRC / "scripts/tree", "apply", KDIR=str(upstream))
+
+
+def test_a_guest_does_not_get_the_root_of_the_host(monkeypatch, tmp_path):
+    vm = module("vm")
+    vm.MARK = tmp_path / "mark"
+    for user, message in ((0, "as root"), (1000, "is not built")):
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        with pytest.raises(common.Error, match=message):
+            vm.run("no-kernel", ["true"])
+
+
+def test_sources_and_headers_are_of_the_same_revision(tmp_path, monkeypatch, capsys):
+    """A fake archive gets a new kernel of the same release, and then of another."""
+    tree, archive, release = module("tree"), {}, "7.3.4+deb13-amd64"
+    tree.CACHE = tmp_path / "cache"
+    tree.CACHE.mkdir()
+    monkeypatch.delenv("KDIR", raising=False)
+
+    def apt(suite, verb, *packages, tool="apt-get"):
+        """As apt() of scripts/tree. The packages of the archive have one file."""
+        directory = tree.CACHE / "apt" / suite
+        directory.mkdir(parents=True, exist_ok=True)
+        if archive is None:
+            raise common.Error("no network")
+        for package, _, wanted in (name.partition("=") for name in packages if verb == "download"):
+            revision, content = archive.get(package, (None, ""))
+            if not revision or wanted not in ("", revision):
+                raise common.Error(f"E: Version '{wanted}' for '{package}' was not found")
+            (tmp_path / "deb/DEBIAN").mkdir(parents=True)
+            (tmp_path / "deb/usr/src").mkdir(parents=True)
+            (tmp_path / "deb/DEBIAN/control").write_text(f"Package: {package}\nVersion: {revision}\nArchitecture: all\nMaintainer: a\nDescription: a\n")
+            (tmp_path / "tree").mkdir()
+            (tmp_path / "tree/Makefile").write_text(content)
+            output_of("tar", "-cf", tmp_path / "deb/usr/src/linux.tar.xz", "-C", tmp_path, "tree")
+            output_of("dpkg-deb", "--root-owner-group", "--build", tmp_path / "deb", directory / f"{package}_{revision}_all.deb")
+            for part in ("deb", "tree"):
+                shutil.rmtree(tmp_path / part)
+        if verb == "depends":
+            return "Depends: linux-headers-7.3.5+deb13-amd64"
+        return "".join(f"{package} | {archive[package][0]} | of a mirror\n" for package in packages if package in archive)
+
+    tree.apt = apt
+    monkeypatch.setattr(tree.__dict__["shutil"], "disk_usage", lambda _: types.SimpleNamespace(free=1 << 40))
+
+    def fetched(revision=None):
+        """Return the revisions of the headers and the source, and the Makefile of the source."""
+        headers = tree.unpacked("headers", release)
+        source = tree.fetch("7.3", revision or tree.revision_of(headers))
+        return tree.revision_of(headers), tree.revision_of(source), (source / "Makefile").read_text()
+
+    for revision in ("7.3.4-1", "7.3.4-2"):
+        archive |= {f"linux-headers-{release}": (revision, ""), "linux-source-7.3": (revision, f"of {revision}")}
+        assert fetched() == (revision, revision, f"of {revision}")
+    before = capsys.readouterr().err
+    assert before.count("fetching") == 6 and fetched()[0] == "7.3.4-2" and capsys.readouterr().err == ""
+    archive, kept = None, archive
+    assert fetched()[0] == "7.3.4-2"
+    archive = kept
+    # The next point release has another name. The old headers are still here, and the old source.
+    archive = {"linux-source-7.3": ("7.3.5-1", "of 7.3.5-1")}
+    assert fetched()[1] == "7.3.4-2"
+    with pytest.raises(common.Error, match=r"no linux-source-7.3 of version 7.3.3-1 \(any more\)"):
+        fetched("7.3.3-1")
+    shutil.rmtree(tree.CACHE / f"x86_64-headers-{release}")
+    with pytest.raises(common.Error, match=r"no linux-headers-7.3.4\S+ \(any more\), the newest is of 7.3.5\+deb13-amd64"):
+        fetched()
+    # Its headers get the new source.
+    assert tree.revision_of(tree.fetch("7.3", "7.3.5-1")) == "7.3.5-1"
+
+
+def test_an_archive_that_is_no_more_updated_is_reported():
+    tree, now = module("tree"), time.time()
+    for seconds, days in ((3600, None), (-86400 * 3, 3)):
+        assert tree.expired(f"Suite: sid\nValid-Until: {email.utils.formatdate(now + seconds, usegmt=True)}\nMD5Sum:\n") == days
+    assert tree.expired("Suite: stable\nMD5Sum:\n") is None
 
 
 def test_an_unsupported_version_is_refused(upstream):
@@ -111,6 +188,9 @@ def test_only_a_directory_of_ours_is_cleaned(tmp_path):
     assert theirs.exists()
     (ours / "linux-7.3").mkdir(parents=True)
     (ours / ".btrfs-rust").touch()
+    with open(ours / "linux-7.3/lock", "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert "a build is running" in refused(SRC / "scripts/build", "--clean", BUILD=str(ours))
     output_of(SRC / "scripts/build", "--clean", env={**os.environ, "BUILD": str(ours)})
     assert [path.name for path in ours.iterdir()] == [".btrfs-rust"]
 
