@@ -39,6 +39,8 @@ VERITY_ARGS = struct.Struct("=LLL116x")
 
 # Names of the counters of waits in /proc/PID/sched, and ours.
 WAITS = {"iowait_count": "waits", "iowait_sum": "wait_ms"}
+# The waits of the programs of run_in().
+waits_of_programs = dict.fromkeys(WAITS.values(), 0)
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -49,6 +51,24 @@ def run(*command):
     if result.returncode:
         raise RuntimeError(f"{' '.join(map(str, command))}: {result.stdout.strip()}")
     return result.stdout
+
+
+def waits(process="self"):
+    """Return the waits of a process for a disk, and their time in milliseconds, or nothing if the kernel does not count them."""
+    fields = (map(str.strip, line.partition(":")[::2]) for line in Path(f"/proc/{process}/sched").read_text().splitlines())
+    return {WAITS[name]: round(float(value)) for name, value in fields if name in WAITS}
+
+
+def run_in(directory, *command):
+    """Run a program in a directory and return the digest of its output. counters() then includes its waits, but not those of its children."""
+    with subprocess.Popen(["env", "-C", directory, *command], stdout=subprocess.PIPE) as program:
+        digest = hashlib.file_digest(program.stdout, "sha256").hexdigest()
+        os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
+        for name, number in waits(program.pid).items():
+            waits_of_programs[name] += number
+    if program.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))} failed")
+    return digest
 
 
 def mkfs(device, *options):
@@ -248,15 +268,12 @@ def set_rotational(device, rotational):
 def counters(device):
     """Return the counters that explain the time of a job.
 
-    They are the requests and bytes read of a disk. If the kernel has them, they include the waits of this process for a disk, their time in
-    milliseconds, the counters of btrfs_counters, and those of the only mounted btrfs in sysfs.
+    They are the requests and bytes read of a disk. If the kernel has them, they include the waits of this process and of the programs of
+    run_in() for a disk, their time in milliseconds, the counters of btrfs_counters, and those of the only mounted btrfs in sysfs.
     """
     fields = sysfs(device, "stat").split()
     numbers = {"requests": int(fields[0]), "bytes_read": int(fields[2]) * 512}
-    for line in Path("/proc/self/sched").read_text().splitlines():
-        name, _, value = map(str.strip, line.partition(":"))
-        if name in WAITS:
-            numbers[WAITS[name]] = round(float(value))
+    numbers |= {name: number + waits_of_programs[name] for name, number in waits().items()}
     for file in (Path("/sys/kernel/debug/btrfs_counters"), *Path("/sys/fs/btrfs").glob("*-*/readahead/stats")):
         if file.exists():
             numbers |= {name: int(number) for name, number in map(str.split, file.read_text().splitlines())}

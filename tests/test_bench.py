@@ -118,36 +118,36 @@ def test_a_small_benchmark_runs_on_every_device(tmp_path, device):
 
 
 # The Rust kernel in each job at its small size: milliseconds of waiting for a disk with 10 ms a read, the most tree blocks read ahead and
-# unused at a time, and requests to a disk in memory, or None if they depend on the image. Measured at cda45a9 with Linux 7.3.4 on UML; walks
-# of directories at 4cd4788; unused blocks of fiemaps, whose own leaves count as used when fiemap reads them, and of walks on 2026-11-26. In the
-# other jobs, the C kernel waits 790 to 4,250 ms, and 140 ms for the one file.
-COUNTS = {"full send": (130, 256, 255),
-          "incremental send of new files": (180, 255, 197),
+# unused at a time, and requests to a disk in memory, or None if they depend on the image. Measured at cda45a9 with Linux 7.3.4 on UML;
+# unused blocks of fiemaps, whose own leaves count as used when fiemap reads them, and of walks on 2026-11-26; waits on 2026-11-27, the longer
+# of two. The C kernel waits 840 to 22,730 ms, but 110 ms for the one file and 280 ms for names and for 8 threads. The number of waits says
+# less than their time: a wait for a block whose read is under way is short.
+COUNTS = {"full send": (110, 256, 255),
+          "incremental send of new files": (190, 255, 197),
           "incremental send": (460, 140, 173),
           "full send of small files": (120, 11, 46),
           "full send of small files, compressed": (100, 12, 35),
           "incremental send of small files": (170, 25, 308),
-          "full send of /usr": (120, 36, None),
+          "full send of /usr": (110, 36, None),
           # The page cache reads the file ahead, with either kernel; Rust the leaf with the first checksums.
-          "full send of a file": (170, 1, 538),
+          "full send of a file": (160, 1, 538),
           "fiemap": (70, 154, None),
-          "fiemap, older than the last snapshot": (70, 158, None),
-          "fiemap, reflinked copy": (80, 201, None),
-          "fiemap, in a snapshot": (70, 160, None),
-          "fiemap, deduplicated": (50, 75, None),
-          # Programs wait by themselves: only the job within the benchmark's process has waits. C waits 12,440 ms there.
-          "find": (0, 128, 252),
-          "du": (0, 128, 252),
-          "ls -l": (0, 176, 256),
-          "scandir and stat": (470, 176, 256),
+          "fiemap, older than the last snapshot": (80, 158, None),
+          "fiemap, reflinked copy": (90, 201, None),
+          "fiemap, in a snapshot": (80, 160, None),
+          "fiemap, deduplicated": (60, 75, None),
+          "find": (240, 128, 252),
+          "du": (210, 128, 252),
+          "ls -l": (220, 176, 256),
+          "scandir and stat": (230, 176, 256),
           "scandir and stat, 8 threads": (80, 128, 248),
-          "rsync -an": (0, 178, 249),
-          "rsync -an of many directories": (0, 95, 1114),
-          "rsync -an of a copy of /usr": (0, 49, None),
-          "find in many directories": (0, 128, 1115),
-          "find in a copy of /usr": (0, 83, None),
-          "tar of a copy of /usr": (0, 83, None),
-          "names only": (0, 29, 33)}
+          "rsync -an": (230, 178, 249),
+          "rsync -an of many directories": (850, 95, 1114),
+          "rsync -an of a copy of /usr": (160, 49, None),
+          "find in many directories": (300, 128, 1115),
+          "find in a copy of /usr": (210, 83, None),
+          "tar of a copy of /usr": (1150, 83, None),
+          "names only": (80, 29, 33)}
 # Bytes that the Rust kernel may read in vain. In a snapshot the leaf is shared, and fiemap does not look up the extents of its last leaves:
 # 4 to 8 leaves of the extent tree, depending on the image.
 IN_VAIN = {"fiemap, in a snapshot": 12 * 16384}
@@ -173,7 +173,7 @@ def test_the_readahead_is_as_large_and_as_early_as_measured(tmp_path, device):
         for kind in ("tree", "data"):
             assert rust[f"{kind}_submitted_kb"] - rust[f"{kind}_used_kb"] <= IN_VAIN.get(job, 0) / 1024, job
         if device == "latency":
-            assert rust["wait_ms"] <= wait * 2 + 50, job
+            assert rust["wait_ms"] <= wait * 1.2 + 30, job
         elif requests:
             assert requests * 0.8 <= rust["requests"] <= requests * 1.2, job
     # Each extent of the new file is looked up in the sharedness cache twice, and none is there.

@@ -70,8 +70,8 @@ def timed(*command):
     def job(top):
         guest.read_directories_ahead()
         start = time.monotonic()
-        said = guest.run("env", "-C", top, *command)
-        return time.monotonic() - start, hashlib.sha256(said.encode()).hexdigest()
+        digest = guest.run_in(top, *command)
+        return time.monotonic() - start, digest
     return job
 
 
@@ -117,7 +117,7 @@ WORKLOAD = Workload(
           "rsync -an of a copy of /usr": rsync("usr_snap"),
           "find in many directories": timed("find", "boxes_snap", "-printf", "%p %s %n\n"),
           "find in a copy of /usr": timed("find", "usr_snap", "-printf", "%p %s %n\n"),
-          "tar of a copy of /usr": timed("sh", "-c", "tar -cf - usr_snap | sha256sum"),
+          "tar of a copy of /usr": timed("tar", "-cf", "-", "usr_snap"),
           "names only": timed("ls", "-f", "flat_snap")})
 
 if __name__ == "__main__":
