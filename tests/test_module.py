@@ -281,8 +281,9 @@ def inside(root, command, *options):
                      "--setenv", "DEBIAN_FRONTEND", "noninteractive", "--cap-add", "ALL", *options, "sh", "-c", command)
 
 
-def no_lintian_errors(root, package):
-    return not re.search("^E:", inside(root, f"lintian {package} || true"), re.M)
+def complaints(root, package):
+    """Return the errors and warnings of lintian for a package."""
+    return re.findall("^[EW]:.*", inside(root, f"lintian {package} || true"), re.M)
 
 
 def disk_of(root):
@@ -328,7 +329,7 @@ def test_a_package_is_in_use_after_the_next_boot_until_it_is_removed(debian):
     """On a machine with the root on btrfs. The initramfs has the module, and mounts the root with it."""
     release = built()[1]
     package = f"/mnt/{release}/" + Path(output_of(SRC / "scripts/package", "modules", release).splitlines()[-1]).name
-    assert no_lintian_errors(debian, package)
+    assert complaints(debian, package) == []
     inside(debian, f"update-initramfs -c -k {release}")
     params = WORK / "boot-params"
     params.write_bytes(bytes(0x1ec) + b"\3")
@@ -357,7 +358,7 @@ def test_dkms_builds_the_module_for_the_kernels_that_it_can(debian):
     release = built()[1]
     package = "/mnt/dkms/" + Path(output_of(SRC / "scripts/package", "dkms").splitlines()[-1]).name
     version = re.search(r"_(.*)_all", package)[1]
-    assert no_lintian_errors(debian, package)
+    assert complaints(debian, package) == []
     install = "apt-get install --yes --no-install-recommends"
     # The kernel of Debian 13 itself is Linux 6.12.
     inside(debian, f"apt-get update; {install} linux-image-amd64/trixie linux-headers-amd64/trixie linux-headers-{release}")
@@ -405,6 +406,29 @@ def test_dkms_builds_the_module_for_the_kernels_that_it_can(debian):
 
     inside(debian, "apt-get remove --yes btrfs-rust-dkms")
     assert boot(debian, release) == stock
+
+
+def test_the_dkms_package_says_which_kernels_keep_their_btrfs(tmp_path):
+    """Of three kernels with headers, one has the module, the build for another has failed, and one is of another version."""
+    for release in "123":
+        (tmp_path / f"usr/lib/modules/{release}/build/include").mkdir(parents=True)
+    (tmp_path / "usr/lib/modules/1/updates/dkms").mkdir(parents=True)
+    (tmp_path / "usr/lib/modules/1/updates/dkms/btrfs.ko.xz").touch()
+    log = tmp_path / "var/lib/dkms/btrfs-rust/0.1/build/make.log"
+    log.parent.mkdir(parents=True)
+    script = string.Template((SRC / "tools/debian/dkms/postinst").read_text()).substitute(version="0.1")
+    script = re.sub("/(etc|usr|var)/", rf"{tmp_path}/\1/", script)
+
+    def said():
+        done = subprocess.run(["/bin/sh", "-c", script, "postinst", "configure"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
+        return re.findall(r"Linux (\d) keeps its own btrfs: (.*)", done.stdout)
+
+    for text, reason in (("module: no bindgen\n", "no bindgen"), ("", f"see {log}")):
+        log.write_text(f"DKMS make.log for btrfs-rust/0.1 for kernel 2 (x86_64)\n{text}")
+        assert said() == [("2", reason), ("3", "it is not of the version of linux-source-7.3")]
+    (tmp_path / "etc/dkms").mkdir(parents=True)
+    (tmp_path / "etc/dkms/no-autoinstall").touch()
+    assert [reason.split(",")[0] for _, reason in said()] == 2 * ["DKMS builds nothing by itself"]
 
 
 def test_dkms_skips_what_secure_boot_would_not_load(tmp_path, monkeypatch):
