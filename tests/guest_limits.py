@@ -187,6 +187,9 @@ def cgroup(device, setting, limit):
         (sender / ("memory.max" if setting == "parent" else setting)).write_text(limit)
         with stalled(top / "small1"):
             ahead = data_ahead(top / "small1")
+    for group in (sender / "child", sender):
+        if group.exists():
+            group.rmdir()
     guest.umount(MNT)
     print(json.dumps({"data": ahead}))
 
@@ -606,14 +609,18 @@ def pages(device):
     """Read ahead in all ways many times. Print how many KiB are free before and after that; the caches are dropped each time."""
     def free():
         guest.drop_caches()
+        # This empties the lists of free pages of each processor, too.
+        Path("/proc/sys/vm/compact_memory").write_text("1")
         return int(re.search(r"MemFree: *([0-9]+)", Path("/proc/meminfo").read_text())[1])
 
     found = []
-    for number in range(12):
+    for _ in range(9):
         top = guest.mount(device, MNT, "ro")
         guest.read_directories_ahead()
-        guest.send_directly(top / "small2", guest.subvolume_id(top / "small1"))
-        guest.send_directly(top / "small1", encoded=True)
+        for _ in range(5):
+            guest.drop_caches()
+            guest.send_directly(top / "small2", guest.subvolume_id(top / "small1"))
+            guest.send_directly(top / "small1", encoded=True)
         guest.fiemap(top / "deep/file")
         guest.walk(top / "small2", reads=True)
         with stalled(top / "small1"):

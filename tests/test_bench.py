@@ -173,7 +173,8 @@ def test_the_readahead_is_as_large_and_as_early_as_measured(tmp_path, device):
         for kind in ("tree", "data"):
             assert rust[f"{kind}_submitted_kb"] - rust[f"{kind}_used_kb"] <= IN_VAIN.get(job, 0) / 1024, job
         if device == "latency":
-            assert rust["wait_ms"] <= wait * 1.2 + 30, job
+            # Where it depends on the image, compare with C.
+            assert rust["wait_ms"] <= (wait * 1.2 + 30 if requests else c["wait_ms"] / 8), job
         elif requests:
             assert requests * 0.8 <= rust["requests"] <= requests * 1.2, job
     # Each extent of the new file is looked up in the sharedness cache twice, and none is there.

@@ -185,7 +185,8 @@ def test_the_work_for_each_item_is_as_measured(copy):
     assert found.keys() == WORK_OF.keys()
     for job, kinds in found.items():
         for kind, count in kinds.items():
-            assert count <= WORK_OF[job][kind] * 1.05 + 0.02, (job, kind)
+            # Not less either: the compiler may have inlined a function.
+            assert count == pytest.approx(WORK_OF[job][kind], rel=0.05, abs=0.02), (job, kind)
 
 
 @long

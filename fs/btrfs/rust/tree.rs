@@ -190,7 +190,7 @@ pub(crate) struct Cursor<'a, T: Tree> {
     tree: &'a T,
     /// The nodes from the root down, each with its current slot.
     path: [Option<(T::Node, u32)>; MAX_DEPTH],
-    /// The number of nodes in `path`; 0 at the end of the tree.
+    /// The number of nodes in `path`; 0 at the end of the tree, and before `enter_root()`.
     depth: usize,
     /// Key pointers copied from the last node in `path`, from the slot `first` on.
     ptrs: [KeyPtr; PTRS_PER_COPY],

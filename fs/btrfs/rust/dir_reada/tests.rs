@@ -133,6 +133,26 @@ mod suite {
     }
 
     #[test]
+    fn leaves_that_are_used_later_are_read_by_address() {
+        let mut reada = listed(10..1000);
+        assert!(reada.reserve(20));
+        for blockptr in (1..=20).rev() {
+            let ptr = KeyPtr {
+                blockptr,
+                ..KeyPtr::default()
+            };
+            assert!(reada
+                .leaves
+                .push_within_capacity(Leaf { ptr, tree: 0 })
+                .is_ok());
+        }
+        reada.sort(16);
+        let found = reada.leaves().iter().map(|leaf| leaf.ptr.blockptr);
+        // 128 KiB are used first.
+        assert!(found.eq(Iterator::chain((13..=20).rev(), 1..=12)));
+    }
+
+    #[test]
     fn each_leaf_is_read_once() -> Result {
         let leaves = leaves(3000)?;
         let tree = tree(&leaves, &NONE, 1);
