@@ -25,7 +25,8 @@ BROKEN_SENDS = 3
 OURS = ("um-c", "um-rust", "um-verify")
 NODESIZES = (4096, 16384, 65536)
 CLONES = "file: 100 of 100 shared\ncopy: 100 of 100 shared\ntwice: 2 of 2 shared\npieces: 0 of 3 shared\nswapon: EINVAL\n"
-# Defects of upstream, by the job of guest_upstream.py: the number of the patch in 1-fixes, and what the job says with that patch.
+# Defects of upstream, by the job of guest_upstream.py: the number of the patch in 1-fixes, or 0 for what upstream does right, and what the
+# job says with that patch.
 MENDED = {
     "stale_shared": (1, "4928 extents not shared"),
     "damaged_pointers look_up": (2, "errors: {'EUCLEAN'}\nthen: written"),
@@ -37,7 +38,7 @@ MENDED = {
     "damaged_pointers send": (7, "blocks refused: 1\nthen: written"),
     "written_while_sent": (8, "writes lost in files: none"),
     "changed_while_sent with": (9, "wrong files: none, others: none, repeated writes: 0"),
-    "changed_while_sent without": (9, "wrong files: none, others: none, repeated writes: 0"),
+    "changed_while_sent without": (0, "wrong files: none, others: none, repeated writes: 0"),
     "many_levels": (10, "mapped: EUCLEAN\nwarnings: 0"),
     "long_path": (11, "sent: ENAMETOOLONG\nwarnings: 0"),
     "zero_disk_num_bytes": (12, "read: EIO"),
@@ -45,6 +46,8 @@ MENDED = {
     "clones_in_a_leaf rewrite": (13, CLONES),
     "clones_in_a_leaf balance": (13, CLONES),
 }
+# Messages of the kernel in these jobs, and the fixes whose jobs must have none.
+EXPECTED, SILENT = "BTRFS (critical|error)", (1, 13)
 
 
 def vm(flavour, *command, disks, mem="2G", options=()):
@@ -212,8 +215,8 @@ def test_sends_of_two_filesystems_do_not_mix():
 def test_no_page_of_the_readahead_is_lost():
     free = json.loads(vm("um-rust", LIMITS, "pages", "/dev/ubdb", disks=[image(16384)]))
     print(free)
-    # The first rounds fill slabs. The others read 300 MiB ahead.
-    assert len(free) == 12 and free[5] - free[11] < 256
+    # The first rounds fill slabs. A page for each of ten sends in a round would be 160 KiB.
+    assert len(free) == 9 and min(free[3:6]) - max(free[6:]) < 100
 
 
 def test_commits_do_not_wait_for_a_receiver():
@@ -568,9 +571,9 @@ def test_damaged_data_is_counted_as_often(flavour):
 @pytest.mark.parametrize("defect", MENDED, ids=[defect.replace(" ", "-") for defect in MENDED])
 def test_defects_of_upstream_are_mended(defect, flavour):
     disk = blank("upstream", 320 << 20)
-    job, *arguments = defect.split()
-    assert MENDED[defect][1] in vm(flavour, UPSTREAM, job, "/dev/ubdb", *arguments, disks=[disk],
-                                   options=["--expect", "BTRFS (critical|error)"])
+    (job, *arguments), (fix, expected) = defect.split(), MENDED[defect]
+    said = vm(flavour, UPSTREAM, job, "/dev/ubdb", *arguments, disks=[disk], options=[] if fix in SILENT else ["--expect", EXPECTED])
+    assert said == expected if expected == CLONES else expected in said
     disk.unlink()
 
 
