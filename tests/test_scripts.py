@@ -252,6 +252,13 @@ def test_what_waits_for_another_run_says_so(tmp_path, capsys):
         assert capsys.readouterr().err == ""
 
 
+def test_a_modelled_disk_is_served_to_qemu(tmp_path):
+    image = tmp_path / "image"
+    image.write_bytes(b"here" + bytes((1 << 20) - 4))
+    build("x86_64-module")
+    assert output_of(SRC / "scripts/vm", "--model", "spindle", image, "x86_64-module", "--", "head", "-c", "4", "/dev/vda") == "here"
+
+
 @pytest.mark.parametrize("flavour", ["um-c", "x86_64-module"])
 def test_a_kernel_warning_fails_the_run(flavour):
     build(flavour)
