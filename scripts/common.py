@@ -14,6 +14,8 @@ from pathlib import Path
 SRC = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("BUILD", SRC / "build"))
 CACHE = Path(os.environ.get("CACHE", BUILD / "cache"))
+# File with the version of the Debian package from which a directory of $CACHE was unpacked.
+REVISION = ".debian-version"
 # Directory of the configuration fragments of our kernels.
 CONFIGS = SRC / "scripts/configs"
 # Kernel messages that report a bug or a damaged filesystem.
