@@ -217,13 +217,15 @@ def test_a_package_is_installed_upgraded_removed_and_purged(tmp_path, monkeypatc
     for version in ("0.1", "0.2"):
         (tmp_path / "btrfs.ko").write_text(version)
         script.package("modules", WORK / version, {"btrfs.ko": tmp_path / "btrfs.ko"}, release="1", version=version, signer="''", key="", revision="1-1")
-        made += (WORK / version).glob("*.deb")
-    assert dpkg("--install", made[0]) == ("0.1", refreshed)
-    assert dpkg("--install", made[1]) == ("0.2", refreshed)
+        made.append(sorted((WORK / version).glob("*.deb")))
+    assert dpkg("--install", *made[0]) == ("0.1", refreshed)
+    tool = root / "usr/bin/btrfs-readahead"
+    assert "VERB" in output_of(tool, "--help")
+    assert dpkg("--install", *made[1]) == ("0.2", refreshed)
     assert dpkg("--remove", "btrfs-rust-modules-1") == (None, refreshed)
-    assert dpkg("--install", made[1]) == ("0.2", refreshed)
-    assert dpkg("--purge", "btrfs-rust-modules-1") == (None, refreshed)
-    assert (root / "usr/lib/modules/1/kernel/btrfs.ko").exists()
+    assert dpkg("--install", made[1][0]) == ("0.2", refreshed)
+    assert dpkg("--purge", "btrfs-rust-modules-1", "btrfs-rust-tools") == (None, refreshed)
+    assert (root / "usr/lib/modules/1/kernel/btrfs.ko").exists() and not tool.exists()
 
 
 def test_a_module_that_secure_boot_would_refuse_is_not_installed(tmp_path):
@@ -301,7 +303,7 @@ def disk_of(root):
 def boot_disk(disk, release, *command):
     """Boot a disk with the kernel and the initramfs in its /boot, and run a command in the guest, which may write to the disk.
 
-    Return the type of the root filesystem and the load message of btrfs.
+    Return the type of the root filesystem, the load message of btrfs, and the output.
     """
     files = WORK / "boot"
     shutil.rmtree(files, ignore_errors=True)
@@ -314,13 +316,13 @@ def boot_disk(disk, release, *command):
                      "-append", " ".join(["console=ttyS0 panic=-1 root=/dev/vda rw init=/boot.sh --", *command]))
     assert (found := re.search(r"^on (\w+): (Btrfs loaded.*?)\r?$", said, re.M)), said[-3000:]
     assert not command or re.search(r"^ended with 0\r?$", said, re.M), said[-3000:]
-    return found.groups()
+    return *found.groups(), said.replace("\r", "")
 
 
 def boot(root, release):
     """Boot a disk with the files of `root`. Return the type of the root filesystem and the load message of btrfs."""
     disk = disk_of(root)
-    found = boot_disk(disk, release)
+    *found, _ = boot_disk(disk, release)
     disk.unlink()
     return found
 
@@ -338,13 +340,18 @@ def test_a_package_is_in_use_after_the_next_boot_until_it_is_removed(debian):
     said = inside(debian, f"apt-get install --yes {package} 2>&1 || true", "--tmpfs", "/sys", "--ro-bind", params, BOOT_PARAMS)
     assert "loads only signed modules" in said and not (debian / f"usr/lib/modules/{release}/updates").exists()
     # In the running guest, which has no network.
-    inside(debian, f"cp {package} /package.deb")
+    inside(debian, f"mkdir /packages; cp /mnt/{release}/*.deb /packages; apt-get install --yes python3")
     disk = disk_of(debian)
-    stock = boot_disk(disk, release, "apt-get", "install", "--yes", "/package.deb")
+    stock = boot_disk(disk, release, "sh", "-c", "apt-get install --yes /packages/btrfs-rust-*.deb && btrfs-readahead status")
     assert stock[0] == "btrfs" and "rust" not in stock[1]
+    # From the end of the installation, and from the command.
+    version = re.search(r"modules-.*_(0\..*)_amd64", package)[1]
+    ours = [f"  disk:      rust={version}", f"  initramfs: rust={version}"]
+    assert [line for line in stock[2].splitlines() if re.match("  (loaded|disk|initramfs):", line)] == [*ours, "  loaded:    without Rust", *ours], stock[2]
     used = boot_disk(disk, release, "apt-get", "remove", "--yes", f"btrfs-rust-modules-{release}")
     assert used[0] == "btrfs" and "rust=0." in used[1]
-    assert boot_disk(disk, release) == stock
+    assert [line for line in used[2].splitlines() if re.match("  (disk|initramfs):", line)] == ["  disk:      without Rust", "  initramfs: without Rust"], used[2]
+    assert boot_disk(disk, release)[:2] == stock[:2]
     disk.unlink()
 
 

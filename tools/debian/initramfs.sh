@@ -32,4 +32,8 @@ if [ -e "/usr/lib/modules/$release/modules.builtin" ]; then
 		# A removal goes on: the initramfs can be made later. DKMS ignores the status.
 		[ -z "$failed" ] || [ "$1" = remove ] || exit 1
 	fi
+	# Say which btrfs the next boot loads.
+	if [ -z "$DEB_MAINT_PARAMS" ] && command -v btrfs-readahead >/dev/null; then
+		btrfs-readahead status --kernel "$release" || :
+	fi
 fi

@@ -1,10 +1,9 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """Measure the speedup of btrfs send and fiemap by readahead on your own disk.
 
-The script sends a read-only snapshot to /dev/null and maps the extents of its largest files. It does so with the readahead on and off
-in turns, and drops the caches before each job. It changes nothing on any disk. It needs root, Python 3.9 or later, btrfs-progs, and a
-btrfs with the switches in /sys/fs/btrfs/UUID/readahead. It restores these switches at its end. It prints the speedup, and writes all
+It sends a read-only snapshot to /dev/null and maps the extents of its largest files. It does so with the readahead on and off
+in turns, and drops the caches before each job. It changes nothing on any disk. It needs root, btrfs-progs, and a btrfs
+with the switches in /sys/fs/btrfs/UUID/readahead. It restores these switches at its end. It prints the speedup, and writes all
 samples to a JSON file that you can share. If it is interrupted, it keeps the rounds that are complete.
 """
 
@@ -13,7 +12,6 @@ import contextlib
 import fcntl
 import heapq
 import json
-import lzma
 import os
 import platform
 import signal
@@ -22,10 +20,11 @@ import struct
 import subprocess
 import sys
 import time
-import uuid
 from pathlib import Path
 
-BTRFS_IOC_FS_INFO = 0x8400941F
+import modules
+from system import Error, ask_kernel, attribute, counters, filesystem
+
 BTRFS_IOC_SUBVOL_GETFLAGS = 0x80089419
 BTRFS_SUBVOL_RDONLY = 2
 FS_IOC_FIEMAP = 0xC020660B
@@ -42,32 +41,6 @@ TURNS = (True, False, False, True)
 FILES, LARGE, LOOKED_AT = 5, 1 << 20, 200_000
 
 
-class Error(Exception):
-    """A failure that the user can act on. It is printed as one line."""
-
-
-def ask_kernel(path, request, size):
-    """Return the `size` bytes that a btrfs ioctl on `path` fills in. Raise Error with the path if it fails."""
-    buffer = bytearray(size)
-    try:
-        handle = os.open(path, os.O_RDONLY)
-    except OSError as error:
-        raise Error(f"{path}: {error.strerror}") from None
-    try:
-        fcntl.ioctl(handle, request, buffer)
-    except OSError:
-        raise Error(f"{path} is not a subvolume of btrfs") from None
-    finally:
-        os.close(handle)
-    return bytes(buffer)
-
-
-def filesystem(path):
-    """Return the sysfs directory of the filesystem at `path`."""
-    fsid = uuid.UUID(bytes=ask_kernel(path, BTRFS_IOC_FS_INFO, 1024)[16:32])
-    return Path(f"/sys/fs/btrfs/{fsid}")
-
-
 def check_snapshot(path):
     """Raise Error if `path` is not a read-only subvolume, since btrfs send refuses it."""
     flags = ask_kernel(path, BTRFS_IOC_SUBVOL_GETFLAGS, 8)
@@ -75,14 +48,6 @@ def check_snapshot(path):
         raise Error(f"{path} is not the top directory of a subvolume")
     if not int.from_bytes(flags, sys.byteorder) & BTRFS_SUBVOL_RDONLY:
         raise Error(f"{path} can be written to: make a snapshot with `btrfs subvolume snapshot -r` and give that")
-
-
-def attribute(file):
-    """Return the content of a sysfs file, or "" if it cannot be read."""
-    try:
-        return file.read_text().strip()
-    except OSError:
-        return ""
 
 
 def disks(top):
@@ -98,27 +63,12 @@ def disks(top):
     return found
 
 
-def modinfo(*arguments):
-    """Return the output of modinfo for btrfs, or "" if it fails."""
-    with contextlib.suppress(OSError):
-        return subprocess.run(["modinfo", *arguments, "btrfs"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout.strip()
-    return ""
-
-
 def version():
-    """Return the version of the loaded btrfs: that of the installed module if it is the loaded one, "other" if it is not, "unknown", or "yes"
-    if btrfs is built in.
-    """
-    note = Path("/sys/module/btrfs/notes/.note.gnu.build-id")
-    if not note.exists():
-        return "yes"
-    with contextlib.suppress(OSError, lzma.LZMAError):
-        file = Path(modinfo("-n"))
-        content = file.read_bytes()
-        if file.suffix in (".ko", ".xz"):
-            is_loaded = note.read_bytes() in (lzma.decompress(content) if file.suffix == ".xz" else content)
-            return modinfo("-F", "rust") or "no" if is_loaded else "other"
-    return "unknown"
+    """Return the version of the loaded btrfs: "no" without Rust, "other" if its file is not there, or "yes" if it is built into the kernel."""
+    current = modules.loaded(platform.release(), modules.on_disk(platform.release()))
+    if current["path"]:
+        return current["version"] or "no"
+    return "other" if current["build_id"] else "yes"
 
 
 def other_sends():
@@ -135,11 +85,6 @@ def pressure():
     """Return the share of the last 10 seconds in which a task waited for a disk, in per cent, or None if the kernel does not count it."""
     fields = attribute(Path("/proc/pressure/io")).split()
     return float(fields[1].removeprefix("avg10=")) if fields else None
-
-
-def counters(top):
-    """Return the readahead counters of a filesystem: {name: number}."""
-    return {name: int(number) for name, number in map(str.split, (top / "readahead/stats").read_text().splitlines())}
 
 
 @contextlib.contextmanager
@@ -310,26 +255,27 @@ def keep(document, output):
         raise Error(f"{output}: {failure.strerror}: all figures are above")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser):
     parser.add_argument("snapshot", metavar="SUBVOLUME", help="a read-only snapshot")
     parser.add_argument("--parent", metavar="P", help="send only the changes since this snapshot")
     parser.add_argument("--rounds", type=int, default=2, metavar="N", help="rounds of four runs of each job (default 2)")
     parser.add_argument("--output", type=Path, default=Path("btrfs-readahead.json"), metavar="FILE", help="default: btrfs-readahead.json")
     parser.add_argument("--yes", action="store_true", help="do not ask before dropping caches")
-    arguments = parser.parse_args()
+
+
+def run(arguments):
     if arguments.rounds < 1:
-        parser.error("--rounds must be at least 1")
+        raise Error("--rounds must be at least 1")
     if os.geteuid():
         raise Error("this needs root: it drops caches and switches the readahead")
     for snapshot in filter(None, (arguments.snapshot, arguments.parent)):
         check_snapshot(snapshot)
     top = filesystem(arguments.snapshot)
     if not (top / "readahead/stats").exists():
-        raise Error("the loaded btrfs has no readahead switches: see `modinfo -F rust btrfs`, and reboot after installing the module")
+        raise Error("the loaded btrfs has no readahead switches: see `btrfs-readahead status`")
     share = pressure()
     for warning in warnings(share):
-        print(f"measure: {warning}", file=sys.stderr)
+        print(f"btrfs-readahead: {warning}", file=sys.stderr)
     if not arguments.yes:
         confirm(arguments.snapshot)
     files = largest_files(arguments.snapshot)
@@ -344,18 +290,12 @@ def main():
         try:
             with switches_kept(top):
                 measure(top, jobs, arguments.rounds, document["samples"])
+        except KeyboardInterrupt:
+            raise Error("interrupted; the switches are as before") from None
         finally:
             # Also after an interrupt or a failed send.
             keep(document, arguments.output)
     samples = document["samples"]
     if any(len({sample["result"] for sample in samples if sample["job"] == job}) > 1 for job in jobs):
         raise Error("the numbers of extents differ: was the snapshot replaced?")
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except (Error, OSError) as error:
-        sys.exit(f"measure: {error}")
-    except KeyboardInterrupt:
-        sys.exit("measure: interrupted; the switches are as before")
+    return 0
