@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -321,3 +322,33 @@ def test_every_workload_can_be_run_in_a_guest():
     assert len(files) >= 4
     for file in files:
         assert "DEVICE" in output_of(file, "make", "--help").upper()
+
+
+def test_the_demo_says_what_was_measured(tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(BENCH)
+    script = runpy.run_path(str(BENCH / "demo"))
+    samples = [{"device": device, "job": job, "round": turn // 2, "module": ("stock", "ours", "ours", "stock")[turn], "seconds": seconds,
+                "result": result, "requests": requests}
+               for device, job, *turns in (("spindle", "send", (8, 80, "a"), (2, 8, "a"), (1, 6, "a"), (6, 80, "a")),
+                                           ("latency", "send", (3, 5, "a"), (3, 5, "a"), (3, 5, "b"), (3, 5, "a")))
+               for turn, (seconds, requests, result) in enumerate(turns)]
+    found = script["rows"](samples)
+    assert found[0]["times"] == {"stock": 7, "ours": 1.5} and found[0]["ratio"] == (5, 4, 6) and found[0]["same"] and not found[1]["same"]
+    assert script["write"](found, "Linux", tmp_path)
+    text = capsys.readouterr().out
+    assert re.search(r"7200 rpm, modelled\s+send +7.0 s +1.5 s +5.0 +80 to 7 +yes\s+10 ms a read\s+send +3.0 s +3.0 s +WRONG +5 to 5 +NO", text)
+    assert max(map(len, text.splitlines())) <= 100
+    assert "| send | 7.0 s | 1.5 s | 5.0 | 80 to 7 | yes |" in (tmp_path / "report.md").read_text() and (tmp_path / "demo.svg").stat().st_size > 1000
+    assert not script["write"](found[:1], "Linux", tmp_path)
+
+
+@pytest.mark.timeout(1800)
+def test_the_demo_compares_the_module_with_that_of_debian():
+    said = output_of("sh", "-c", f"{SRC}/scripts/bench/demo --share 0.02 2>&1")
+    rows = re.findall(r"^ *(\S.*?) +[\d.]+ s +[\d.]+ s +[\d.]+ +([\d,]+) to ([\d,]+) +yes *$", said, re.M)
+    assert len(rows) == 10, said
+    sends = [(int(stock.replace(",", "")), int(ours.replace(",", ""))) for job, stock, ours in rows if "send, files" in job]
+    # On the spindle, many files are read at once.
+    assert sends[0][0] > 50 and sends[0][1] < sends[0][0] / 3, said
+    directory = Path(re.search(r"all figures: (.*)/report.md", said)[1])
+    assert (BUILD / "bench" / directory.name / "samples.json").exists()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """btrfs-readahead: what it says of modules and filesystems; its measurement, with the refusals, and the switches after its end."""
 
+import io
 import json
 import lzma
 import os
@@ -11,7 +12,7 @@ import sys
 import pytest
 
 from conftest import SRC, WORK
-from test_kernels import image, vm
+from test_kernels import blank, image, vm
 
 TOOL = SRC / "tools/readahead/btrfs-readahead"
 COMMANDS = """
@@ -132,6 +133,56 @@ def test_status_compares_modules(tmp_path, monkeypatch, capsys, program):
     # Another kernel without modules.
     assert said(ours, ours, ours[4:40], "--kernel", "9") == (0, ["disk:      none found", "initramfs: none found"])
     assert said(ours, b"", ours[4:40])[1][2] == "initramfs: none found"
+
+
+def test_what_no_size_can_be_told_of_is_refused(monkeypatch):
+    monkeypatch.syspath_prepend(SRC / "tools/readahead")
+    import size
+    head = size.STREAM.pack(size.MAGIC, 1)
+    assert size.size_of(io.BytesIO(head + size.COMMAND.pack(3, 2, 0) + b"abc")) == len(head) + size.COMMAND.size + 3
+    for stream in (b"", b"btrfs", size.STREAM.pack(size.MAGIC, 9), head + b"abc", head + size.COMMAND.pack(4, 2, 0) + b"abc"):
+        with pytest.raises(size.Error):
+            size.size_of(io.BytesIO(stream))
+    assert [size.in_units(number) for number in (0, 1023, 1536, 5 << 40, 2 << 50)] == ["0.0 bytes", "1,023.0 bytes", "1.5 KiB", "5.0 TiB", "2,048.0 TiB"]
+
+
+# Sizes of sends of the test images, and of sends with a hole and with data that is compressed: as told, and as sent.
+SIZES = """
+mkdir /mnt/fs && busybox mount -t btrfs -o ro /dev/ubdb /mnt/fs && cd /mnt/fs
+told() {{ echo "$* $({tool} size "$@" | cut -d ' ' -f 1) $(btrfs -q send "$@" | wc -c)"; }}
+for first in *1/; do
+	btrfs property get -ts $first ro | grep -q true || continue
+	told $first; told --proto 2 $first; told --proto 2 --compressed-data $first
+done
+for pair in "names1 names2" "small1 small2" "data1 data2"; do
+	set -- $pair
+	[ ! -d $2 ] || {{ told -p $1 $2; told -c $1 --proto 2 $2; }}
+done
+cd /; busybox umount /mnt/fs
+mkfs.btrfs -q /dev/ubdc && busybox mount -t btrfs -o compress-force=zstd /dev/ubdc /mnt/fs && cd /mnt/fs
+python3 -c 'import os; [open(f"{{n}}", "wb").write(os.urandom(n) if n % 2 else b"x" * n) for n in (1, 2, 100, 2047, 4095, 5000, 49152, 131073, 300000, 1000001)]'
+btrfs -q subvolume snapshot -r . first
+truncate -s 5000000 1; fallocate -p -o 4096 -l 20000 300000; cp --reflink=always 1000001 clone
+btrfs -q subvolume snapshot -r . second
+for snap in first second; do told $snap; told --proto 2 $snap; told --compressed-data $snap; done
+told -p first second; told --proto 2 -p first second; told --compressed-data -p first second
+echo "same: $({tool} send second 2>/tmp/progress | sha256sum) $(btrfs -q send second | sha256sum)"; tail -n 1 /tmp/progress
+{tool} send nothing >/tmp/out 2>/tmp/said; echo "status $?: $(cat /tmp/said)"; {tool} size . 2>&1 || true
+"""
+
+
+def test_the_size_of_a_send_is_told():
+    said = vm("um-rust", "bash", "-c", SIZES.format(tool=TOOL), disks=[image(16384), blank("size.img", 300 << 20)])
+    print(said)
+    sends = re.findall(r"^(.+) (\d+) (\d+)$", said, re.M)
+    assert len(sends) > 20
+    for options, told, sent in sends:
+        if "--compressed-data" in options:
+            assert int(told) >= int(sent), options
+        else:
+            assert told == sent, options
+    assert re.search(r"^same: (\w{64})  - \1  -$", said, re.M) and re.search(r"\(100%\), .*/s *$", said, re.M)
+    assert re.search(r"^status 1: btrfs-readahead: ERROR: .*nothing", said, re.M) and said.splitlines()[-1].startswith("btrfs-readahead: ERROR: ")
 
 
 LOOK = """
