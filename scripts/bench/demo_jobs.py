@@ -74,7 +74,7 @@ JOBS = {SEND: send("files1"),
         "filefrag, disk image in pieces": program("filefrag", "-v", "vm1/disk.img"),
         "find in /usr": program("find", "usr1", "-printf", "%p %s %n\n"),
         TAR: program("tar", "-cf", "-", "usr1"),
-        "rsync -an, files": program("rsync", "-ain", "files1/", "/tmp/none/")}
+        "tar of files of 8 KiB": program("tar", "-cf", "-", "files1")}
 
 
 def load(which):

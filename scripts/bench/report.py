@@ -208,7 +208,8 @@ def plot(path, figsize, rows=1, columns=1, **options):
     yield figure.subplots(rows, columns, squeeze=False, **options)
     # Text as text, and no random names, so that the same samples give the same file.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": path.name}):
-        figure.savefig(path, metadata={"Date": None})
+        # The fonts of a viewer may be wider than those here: leave a margin for the labels.
+        figure.savefig(path, metadata={"Date": None}, bbox_inches="tight", pad_inches=0.4)
 
 
 def show_ratios(axes):
