@@ -163,6 +163,10 @@ def test_packages_have_the_initramfs_made_anew(tmp_path, program, call):
     image, script = tmp_path / "boot/initrd.img-2", re.sub("/(boot|usr)", rf"{tmp_path}/\1", (SRC / "tools/debian/initramfs.sh").read_text())
     for name in ("mv", "rm", "stat"):
         (tmp_path / name).symlink_to(shutil.which(name))
+    checked = tmp_path / "checked"
+    # Its status is 1: the initramfs is stale.
+    (tmp_path / "btrfs-readahead").write_text(f"#!/bin/sh\necho $* >>{checked}\nexit 1\n")
+    (tmp_path / "btrfs-readahead").chmod(0o755)
 
     def ran(job, verb="configure", releases="1 2 3", **environment):
         """Run the script as `verb` for each release. Return its status, the programs that it has run, and its messages."""
@@ -176,9 +180,10 @@ def test_packages_have_the_initramfs_made_anew(tmp_path, program, call):
 
     programs = ["depmod 1", "depmod 2", f"{program} {call}"]
     assert ran(MADE[program]) == (0, programs, ["1"])
-    assert image.read_text() == "new\n"
+    assert image.read_text() == "new\n" and checked.read_text() == "status --kernel 1\nstatus --kernel 2\n"
     # The hooks of a new kernel.
     assert ran(MADE[program], releases="1", DEB_MAINT_PARAMS="configure") == (0, ["depmod 1"], [])
+    assert checked.read_text().count("status") == 2
     # /boot is full. The old initramfs stays.
     assert ran(FAILED[program]) == (1, programs, ["1", "2"])
     assert image.read_text() == "old\n" and not Path(f"{image}.new").exists()
@@ -216,8 +221,9 @@ def test_a_package_is_installed_upgraded_removed_and_purged(tmp_path, monkeypatc
     made, refreshed = [], ["depmod 1", "update-initramfs -u -k 1"]
     for version in ("0.1", "0.2"):
         (tmp_path / "btrfs.ko").write_text(version)
-        script.package("modules", WORK / version, {"btrfs.ko": tmp_path / "btrfs.ko"}, release="1", version=version, signer="''", key="", revision="1-1")
+        script.package("modules", WORK / version, {"btrfs.ko": tmp_path / "btrfs.ko"}, release="1", version=version, is_signed="+signed" if version == "0.2" else "", signer="''", key="", revision="1-1")
         made.append(sorted((WORK / version).glob("*.deb")))
+    assert [re.search("_(.*)_", path.name)[1] for path in made[1]] == ["0.2+signed", "0.2"]
     assert dpkg("--install", *made[0]) == ("0.1", refreshed)
     tool = root / "usr/bin/btrfs-readahead"
     assert "VERB" in output_of(tool, "--help")
@@ -225,7 +231,7 @@ def test_a_package_is_installed_upgraded_removed_and_purged(tmp_path, monkeypatc
     assert dpkg("--remove", "btrfs-rust-modules-1") == (None, refreshed)
     assert dpkg("--install", made[1][0]) == ("0.2", refreshed)
     assert dpkg("--purge", "btrfs-rust-modules-1", "btrfs-rust-tools") == (None, refreshed)
-    assert (root / "usr/lib/modules/1/kernel/btrfs.ko").exists() and not tool.exists()
+    assert (root / "usr/lib/modules/1/kernel/btrfs.ko").exists() and not tool.exists() and not (root / "usr/share/btrfs-readahead").exists()
 
 
 def test_a_module_that_secure_boot_would_refuse_is_not_installed(tmp_path):

@@ -109,7 +109,8 @@ def test_status_compares_modules(tmp_path, monkeypatch, capsys, program):
     path = f"usr/lib/modules/{release}/updates/btrfs.ko"
     fakes = {"modinfo": f"[ $2 = {release} ] && echo {disk}", "update-initramfs": "",
              "lsinitramfs": f"echo kernel/fs/btrfs/btrfs.ko; echo {path}", "unmkinitramfs": f"/bin/mkdir -p $2/main/{path} && /bin/rmdir $2/main/{path} && /bin/cp {inside} $2/main/{path}",
-             "lsinitrd": f"[ $1 = -f ] && exec /bin/cat {inside}; echo '-rw-r--r-- 1 root root 9 Nov 27 10:00 {path}'"}
+             "lsinitrd": f"[ $1 = -f ] && [ $2 = {path} ] && exec /bin/cat {inside}\nfor name in kernel/fs/btrfs/btrfs.ko {path}; do\n"
+                         "echo \"-rw-r--r-- 1 root root 9 Nov 27 10:00 $name\"; done"}
     for name, text in fakes.items():
         if name not in {"lsinitramfs", "lsinitrd"} - {program}:
             (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
@@ -122,17 +123,25 @@ def test_status_compares_modules(tmp_path, monkeypatch, capsys, program):
         note.write_bytes(loaded)
         monkeypatch.setattr(sys, "argv", ["btrfs-readahead", "status", *arguments])
         status = script["main"]()
-        return status, [line.strip() for line in capsys.readouterr().out.splitlines()[1:4]]
+        return status, [line.strip().removesuffix(", not signed") for line in capsys.readouterr().out.splitlines()[1:4]]
 
     ours, other, stock = btrfs(1, "0.2"), btrfs(2, "0.1"), btrfs(3)
+    signed = "~Module signature appended~\n".encode()
     own.write_bytes(stock)
     assert said(ours, ours, ours[4:40]) == (0, ["loaded:    rust=0.2", "disk:      rust=0.2", "initramfs: rust=0.2"])
     assert said(ours, ours, stock[4:40]) == (0, ["loaded:    without Rust", "disk:      rust=0.2", "initramfs: rust=0.2"])
     assert said(ours, other, other[4:40]) == (1, ["loaded:    rust=0.1", "disk:      rust=0.2", "initramfs: rust=0.1"])
     assert said(ours, stock, btrfs(4)[4:40]) == (1, ["loaded:    none of the files of this kernel", "disk:      rust=0.2", "initramfs: without Rust"])
-    # Another kernel without modules.
-    assert said(ours, ours, ours[4:40], "--kernel", "9") == (0, ["disk:      none found", "initramfs: none found"])
-    assert said(ours, b"", ours[4:40])[1][2] == "initramfs: none found"
+    # A build has the same build ID with and without a signature, and Secure Boot refuses one of them.
+    assert said(ours + signed, ours, stock[4:40])[0] == 1 and said(ours + signed, ours + signed, stock[4:40])[0] == 0
+    # What cannot be told is no good news.
+    assert said(ours, b"", ours[4:40]) == (1, ["loaded:    rust=0.2", "disk:      rust=0.2", f"initramfs: {path} is no module with a build ID"])
+    (tmp_path / ("unmkinitramfs" if program == "lsinitramfs" else program)).write_text("#!/bin/sh\necho no space >&2\nexit 1\n")
+    assert said(ours, ours, ours[4:40])[::2] == (1,) and "no space" in said(ours, ours, ours[4:40])[1][2]
+    (tmp_path / program).write_text("#!/bin/sh\necho usr/lib/modules/ext4.ko\n")
+    assert said(ours, ours, ours[4:40]) == (0, ["loaded:    rust=0.2", "disk:      rust=0.2", "initramfs: none"])
+    with pytest.raises(modules.Error, match="no kernel 9"):
+        said(ours, ours, ours[4:40], "--kernel", "9")
 
 
 def test_what_no_size_can_be_told_of_is_refused(monkeypatch):
@@ -143,6 +152,8 @@ def test_what_no_size_can_be_told_of_is_refused(monkeypatch):
     for stream in (b"", b"btrfs", size.STREAM.pack(size.MAGIC, 9), head + b"abc", head + size.COMMAND.pack(4, 2, 0) + b"abc"):
         with pytest.raises(size.Error):
             size.size_of(io.BytesIO(stream))
+    # Of a part of a compressed extent, the kernel sends as much as is on the disk: fs/btrfs/send.c, send_encoded_extent().
+    assert size.size_of_data(path=1, length=65536, proto=2, is_compressed=True) == 10 + 4 + 1 + 12 + 3 * 12 + 2 * 8 + 2 + 65536
     assert [size.in_units(number) for number in (0, 1023, 1536, 5 << 40, 2 << 50)] == ["0.0 bytes", "1,023.0 bytes", "1.5 KiB", "5.0 TiB", "2,048.0 TiB"]
 
 
@@ -167,6 +178,7 @@ btrfs -q subvolume snapshot -r . second
 for snap in first second; do told $snap; told --proto 2 $snap; told --compressed-data $snap; done
 told -p first second; told --proto 2 -p first second; told --compressed-data -p first second
 echo "same: $({tool} send second 2>/tmp/progress | sha256sum) $(btrfs -q send second | sha256sum)"; tail -n 1 /tmp/progress
+{tool} send second 2>&1 | cat
 {tool} send nothing >/tmp/out 2>/tmp/said; echo "status $?: $(cat /tmp/said)"; {tool} size . 2>&1 || true
 """
 
@@ -182,7 +194,8 @@ def test_the_size_of_a_send_is_told():
         else:
             assert told == sent, options
     assert re.search(r"^same: (\w{64})  - \1  -$", said, re.M) and re.search(r"\(100%\), .*/s *$", said, re.M)
-    assert re.search(r"^status 1: btrfs-readahead: ERROR: .*nothing", said, re.M) and said.splitlines()[-1].startswith("btrfs-readahead: ERROR: ")
+    assert "btrfs-readahead: the progress would go into the stream" in said
+    assert re.search(r"^status 1: computing the size *\nbtrfs-readahead: ERROR: .*nothing", said, re.M) and said.splitlines()[-1].startswith("btrfs-readahead: ERROR: ")
 
 
 LOOK = """

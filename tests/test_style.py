@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Formal rules: formatting, lints, licences, place of unsafe code, length of functions, patches that apply."""
 
+import json
 import os
 import re
 import runpy
@@ -123,3 +124,36 @@ def test_functions_are_short():
         text = file.read_text()
         for found in re.finditer(functions.get(file.suffix, "$^"), text, re.M | re.S):
             assert found[0].count("\n") < 42, found[0].splitlines()[0]
+
+
+def test_the_figures_of_README_are_those_of_its_samples(monkeypatch):
+    monkeypatch.syspath_prepend(SRC / "scripts/bench")
+    script = runpy.run_path(str(SRC / "scripts/bench/demo"))
+    devices = sys.modules["report"].DEVICES
+    rows = script["rows"](json.loads((SRC / "results/demo/samples.json").read_text()))
+    expected = {(row["job"], devices[row["device"]]): [*(f"{row['times'][module]:.1f} s" for module in ("stock", "ours")), f"{row['ratio'][0]:.1f}"]
+                for row in rows}
+    text = (SRC / "README.md").read_text()
+    found = {(job, disk): [stock, ours, ratio] for job, disk, stock, ours, ratio in re.findall(r"^\| (.+) \| (.+) \| (.+ s) \| (.+ s) \| ([\d.]+) \|$", text, re.M)}
+    assert 5 < len(found) <= 10 and all(row["same"] for row in rows)
+    assert found == {key: expected[key] for key in found}
+
+
+def test_the_price_in_README_is_right():
+    """Patches, lines that they change, and lines of new files; lines within 5%."""
+    def lines(files):
+        return sum(file.read_text().count("\n") for file in files)
+
+    text = (SRC / "README.md").read_text()
+    for name, patches, added, removed in re.findall(r"^\| \[(\d-\w+)\]\(.*?\) \| (\d+) \| ([\d,]+), ([\d,]+)", text, re.M):
+        files = [*(SRC / "patches" / name).glob("*.patch")]
+        changed = [line for file in files if "@" not in file.name for line in file.read_text().splitlines()]
+        for sign, number in (("+", added), ("-", removed)):
+            found = sum(line.startswith(sign) and not line.startswith(sign * 3) for line in changed)
+            assert int(number) == pytest.approx(found, rel=0.05), (name, sign, found)
+        assert int(patches) == sum(patch.parent.name == name for patch in mailed())
+    rust = {*RUST.rglob("*.rs")}
+    tests = {file for file in rust if file.name == "tests.rs"}
+    [[c, code, kunit]] = re.findall(r", and ([\d,]+) in new files \| .*: ([\d,]+) lines of Rust and ([\d,]+) of KUnit tests", text)
+    for number, files in ((c, RUST.glob("*.[ch]")), (code, rust - tests), (kunit, tests)):
+        assert int(number.replace(",", "")) == pytest.approx(lines(files), rel=0.05), number

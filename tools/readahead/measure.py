@@ -65,7 +65,7 @@ def disks(top):
 
 def version():
     """Return the version of the loaded btrfs: "no" without Rust, "other" if its file is not there, or "yes" if it is built into the kernel."""
-    current = modules.loaded(platform.release(), modules.on_disk(platform.release()))
+    current = modules.describe(platform.release(), with_initramfs=False)["loaded"]
     if current["path"]:
         return current["version"] or "no"
     return "other" if current["build_id"] else "yes"

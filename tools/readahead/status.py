@@ -51,14 +51,20 @@ def metrics(tops):
 
 
 def watch(tops, seconds):
-    """Print what was read ahead in each interval, one line for each kind and filesystem with readahead, until an interrupt."""
+    """Print what was read ahead in each interval, one line for each kind and filesystem with readahead, until all are unmounted."""
     before = {top: counters(top) for top in tops}
-    while True:
+    while before:
         time.sleep(seconds)
-        for top in tops:
-            now = counters(top)
-            grown = {name: number - before[top][name] for name, number in now.items()}
-            before[top] = now
+        for top, old in [*before.items()]:
+            try:
+                before[top] = counters(top)
+            except OSError:
+                # It was unmounted.
+                del before[top]
+                continue
+            # A filesystem that was mounted again counts from 0.
+            is_new = any(number < old[name] for name, number in before[top].items())
+            grown = {name: number - (0 if is_new else old[name]) for name, number in before[top].items()}
             for kind, name in KINDS.items():
                 if any(found := amounts(grown, kind)):
                     print(f"{time.strftime('%H:%M:%S')} {top.name} {name + ':':<12} {found[0]:8.1f} MiB read, {found[1]:8.1f} used, {found[2]:6.1f} wasted, "
@@ -75,6 +81,8 @@ def add_arguments(parser):
 
 
 def run(arguments):
+    if arguments.kernel and not (modules.MODULES / arguments.kernel).is_dir():
+        raise Error(f"there is no kernel {arguments.kernel}")
     if arguments.watch is not None and not arguments.watch > 0:
         raise Error("--watch needs a number above 0")
     tops = [] if arguments.kernel else sorted({*map(filesystem, arguments.paths)}) or filesystems()
@@ -86,7 +94,10 @@ def run(arguments):
             print(line)
         return 0
     if arguments.watch:
+        if not tops:
+            raise Error("no mounted btrfs has readahead settings: see `btrfs-readahead status`")
         watch(tops, arguments.watch)
+        return 0
     found = modules.describe(arguments.kernel or os.uname().release)
     if arguments.json:
         print(json.dumps({"module": found, "filesystems": [{"uuid": top.name, "mountpoint": mountpoint(top), "settings": settings(top),

@@ -63,7 +63,7 @@ def settings(top):
 def mountpoint(top):
     """Return where a filesystem is mounted, or "" if this is not known."""
     devices = {path.name for path in (top / "devices").iterdir()}
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+    for line in os.fsdecode(Path("/proc/self/mountinfo").read_bytes()).splitlines():
         left, right = line.split(" - ", 1)
         kind, source = right.split()[:2]
         if kind == "btrfs" and os.path.basename(os.path.realpath(source)) in devices:
