@@ -48,7 +48,7 @@ def test_mutants_apply(tree):
     # Fails if one of the tests does not exist.
     output_of(sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *killers, cwd=SRC)
     for mutant in mutants:
-        where = SRC if "\n--- a/scripts/" in mutant.read_text() else tree
+        where = SRC if re.search("^--- a/(scripts|tools)/", mutant.read_text(), re.M) else tree
         output_of("git", "apply", "--check", mutant, cwd=where, env={**os.environ, "GIT_CEILING_DIRECTORIES": f"{BUILD}:{SRC.parent}"})
 
 
