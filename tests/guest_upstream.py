@@ -16,6 +16,7 @@ import os
 import re
 import resource
 import struct
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -205,9 +206,13 @@ def utimes_of_another(device):
     (top / "files/new").mkdir()
     guest.snapshot(top / "files", top / "new")
     (top / "received").mkdir()
+    received = 0
     for snap, parent in ((top / "old", None), (top / "new", top / "old")):
         guest.send(snap, parent, keep="/tmp/stream")
-        print(guest.run("btrfs", "receive", "-f", "/tmp/stream", top / "received"))
+        done = subprocess.run(["btrfs", "receive", "-f", "/tmp/stream", top / "received"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        print(done.stdout)
+        received += not done.returncode
+    print(f"streams received: {received}")
 
 
 def utimes_of_the_root(device):

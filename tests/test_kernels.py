@@ -34,7 +34,7 @@ MENDED = {
     "unverified_generation": (3, "once it is in memory: EIO"),
     "leaf_without_items": (3, "at first: EUCLEAN"),
     "stale_copy": (3, "once the older one is in memory: 1 items, 2 right copies"),
-    "utimes_of_another": (4, "At snapshot new"),
+    "utimes_of_another": (4, "streams received: 2"),
     "damaged_pointers send": (7, "blocks refused: 1\nthen: written"),
     "written_while_sent": (8, "writes lost in files: none"),
     "changed_while_sent with": (9, "wrong files: none, others: none, repeated writes: 0"),

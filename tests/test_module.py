@@ -363,8 +363,9 @@ btrfs-readahead status\n""")
     assert stock[0] == "btrfs" and "rust" not in stock[1]
     # From the end of the installation, and from the command.
     version = re.search(r"modules-.*_(0\..*)_amd64", package)[1]
-    ours = [f"  disk:      rust={version}", f"  initramfs: rust={version}"]
-    assert [line for line in stock[2].splitlines() if re.match("  (loaded|disk|initramfs):", line)] == [*ours, "  loaded:    without Rust", *ours], stock[2]
+    ours = [f"  disk:      rust={version}, not signed", f"  initramfs: rust={version}, not signed"]
+    # The kernel's own module is signed.
+    assert [line for line in stock[2].splitlines() if re.match("  (loaded|disk|initramfs):", line)] == ["  loaded:    without Rust", *ours] * 2, stock[2]
     used = boot_disk(disk, release, "sh", "/break.sh")
     assert used[0] == "btrfs" and "rust=0." in used[1] and f"  loaded:    rust={version}" in used[2]
     assert boot_disk(disk, release)[:2] == (None, None)
@@ -425,7 +426,9 @@ def test_dkms_builds_the_module_for_the_kernels_that_it_can(debian):
     assert "ended with 77" in said and re.search(r"^module: no Rust toolchain that Linux can use", (work / "make.log").read_text(), re.M)
     assert {path.suffix for path in (work / "build").iterdir()} == {".log"}
     said = inside(debian, "dpkg-reconfigure btrfs-rust-dkms 2>&1")
-    assert f"Linux {release} keeps its own btrfs: no Rust toolchain that Linux can use" in said, said
+    # DKMS keeps only the log of the last build.
+    assert f"Linux {release} keeps its own btrfs: the build failed: dkms build" in said, said
+    assert f"Linux {later} keeps its own btrfs: no Rust toolchain that Linux can use" in said, said
     assert DKMS not in in_use(release) and boot(debian, release) == stock
     inside(debian, "mv /usr/bin/bindgen.away /usr/bin/bindgen; dpkg --remove --force-depends linux-source-7.3")
     assert "ended with 77" in inside(debian, again)
@@ -437,9 +440,9 @@ def test_dkms_builds_the_module_for_the_kernels_that_it_can(debian):
     assert boot(debian, release) == stock
 
 
-def test_the_dkms_package_says_which_kernels_keep_their_btrfs(tmp_path):
-    """Of three kernels with headers, one has the module, the build for another has failed, and one is of another version."""
-    for release in "123":
+def test_the_dkms_package_says_which_kernels_keep_their_btrfs(tmp_path, monkeypatch):
+    """Of four kernels with headers, one has the module, one is of another version, and two builds have failed. DKMS has the log of the last."""
+    for release in "1234":
         (tmp_path / f"usr/lib/modules/{release}/build/include").mkdir(parents=True)
     (tmp_path / "usr/lib/modules/1/updates/dkms").mkdir(parents=True)
     (tmp_path / "usr/lib/modules/1/updates/dkms/btrfs.ko.xz").touch()
@@ -447,17 +450,21 @@ def test_the_dkms_package_says_which_kernels_keep_their_btrfs(tmp_path):
     log.parent.mkdir(parents=True)
     script = string.Template((SRC / "tools/debian/dkms/postinst").read_text()).substitute(version="0.1")
     script = re.sub("/(etc|usr|var)/", rf"{tmp_path}/\1/", script)
+    (tmp_path / "dpkg-query").write_text('#!/bin/sh\necho 7.3.4-1\n[ "$5" = linux-headers-3 ] && echo 6.12-1 || echo 7.3.4-1\n')
+    (tmp_path / "dpkg-query").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
     def said():
         done = subprocess.run(["/bin/sh", "-c", script, "postinst", "configure"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
         return re.findall(r"Linux (\d) keeps its own btrfs: (.*)", done.stdout)
 
-    for text, reason in (("module: no bindgen\n", "no bindgen"), ("", f"see {log}")):
+    for text, reason in (("module: no bindgen\n", "no bindgen"), ("", f"the build failed: dkms build btrfs-rust/0.1 -k 2, and then {log}, say why")):
         log.write_text(f"DKMS make.log for btrfs-rust/0.1 for kernel 2 (x86_64)\n{text}")
-        assert said() == [("2", reason), ("3", "it is not of the version of linux-source-7.3")]
+        assert said() == [("2", reason), ("3", "it is not of the version of linux-source-7.3"),
+                          ("4", f"the build failed: dkms build btrfs-rust/0.1 -k 4, and then {log}, say why")]
     (tmp_path / "etc/dkms").mkdir(parents=True)
     (tmp_path / "etc/dkms/no-autoinstall").touch()
-    assert [reason.split(",")[0] for _, reason in said()] == 2 * ["DKMS builds nothing by itself"]
+    assert [reason.split(",")[0] for _, reason in said()] == 3 * ["DKMS builds nothing by itself"]
 
 
 def test_dkms_skips_what_secure_boot_would_not_load(tmp_path, monkeypatch):
