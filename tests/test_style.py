@@ -144,8 +144,9 @@ def test_the_price_in_README_is_right():
     def lines(files):
         return sum(file.read_text().count("\n") for file in files)
 
+    output_of(SRC / "scripts/tree", "series")
     text = (SRC / "README.md").read_text()
-    for name, patches, added, removed in re.findall(r"^\| \[(\d-\w+)\]\(.*?\) \| (\d+) \| ([\d,]+), ([\d,]+)", text, re.M):
+    for name, patches, added, removed in re.findall(r"^\| \[(\d-\w+)\]\(.*?\) \| (\d+) \| (\d+), (\d+)", text, re.M):
         files = [*(SRC / "patches" / name).glob("*.patch")]
         changed = [line for file in files if "@" not in file.name for line in file.read_text().splitlines()]
         for sign, number in (("+", added), ("-", removed)):
