@@ -201,8 +201,9 @@ def test_the_size_of_a_send_is_told():
 LOOK = """
 mkdir /mnt/fs && busybox mount -t btrfs -o ro /dev/ubdb /mnt/fs
 {tool} status; {tool} status /mnt/fs/data1 /mnt/fs | tail -n 5
-(sleep 1; btrfs -q send /mnt/fs/data1 >/dev/null) &
-timeout -s INT 5 {tool} status --watch 0.1
+# It prints nothing before the first read of the counters.
+{tool} status --watch 0.1 >/tmp/watched 2>&1 &
+sleep 3; btrfs -q send /mnt/fs/data1 >/dev/null; sleep 1; kill $!; wait $!; cat /tmp/watched
 echo 5 >/sys/fs/btrfs/*-*/readahead/window_kb
 {tool} status --json >{output}/status.json; {tool} status --prometheus
 cat /sys/fs/btrfs/*-*/readahead/stats

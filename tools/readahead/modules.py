@@ -143,7 +143,7 @@ def name_of(one):
 def is_stale(found):
     """Return whether the next boot may load another module than that on the disk. `found` is from describe()."""
     disk, initramfs = found["disk"], found["initramfs"]
-    return bool(initramfs) and ("unknown" in initramfs or any(disk.get(name) != initramfs[name] for name in ("build_id", "is_signed")))
+    return bool(initramfs) and ("unknown" in initramfs or "unknown" in disk or any(disk[name] != initramfs[name] for name in ("build_id", "is_signed")))
 
 
 def lines(found):
@@ -153,6 +153,8 @@ def lines(found):
     for name in ("loaded", "disk", "initramfs"):
         if name != "loaded" or current:
             yield f"  {name + ':':<11}{name_of(found[name])}"
+    if "unknown" in disk:
+        return
     if is_stale(found):
         if "unknown" not in found["initramfs"]:
             program = f"update-initramfs -u -k {release}" if find("update-initramfs") else \

@@ -63,10 +63,10 @@ def settings(top):
 def mountpoint(top):
     """Return where a filesystem is mounted, or "" if this is not known."""
     devices = {path.name for path in (top / "devices").iterdir()}
-    for line in os.fsdecode(Path("/proc/self/mountinfo").read_bytes()).splitlines():
+    for line in os.fsdecode(Path("/proc/self/mountinfo").read_bytes()).rstrip("\n").split("\n"):
         left, right = line.split(" - ", 1)
-        kind, source = right.split()[:2]
+        kind, source = right.split(" ")[:2]
         if kind == "btrfs" and os.path.basename(os.path.realpath(source)) in devices:
             # A space is \040 there.
-            return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), left.split()[4])
+            return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), left.split(" ")[4])
     return ""
