@@ -44,8 +44,8 @@ def upstream(tmp_path):
 
 def test_help_needs_nothing_but_python():
     """--help works with the standard library alone, and without other programs."""
-    scripts = [file for file in (SRC / "scripts").rglob("*") if file.is_file() and file.read_bytes().startswith(b"#!/usr/bin/env python3\n")]
-    assert {"build", "measure", "run", "compare", "report.py", "fiemap.py"} < {file.name for file in scripts}
+    scripts = [file for part in ("scripts", "tools") for file in (SRC / part).rglob("*") if file.is_file() and file.read_bytes().startswith(b"#!/usr/bin/env python3\n")]
+    assert {"build", "btrfs-readahead", "run", "compare", "report.py", "fiemap.py"} < {file.name for file in scripts}
     for script in scripts:
         said = subprocess.run([sys.executable, "-S", script, "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={"PATH": "/none"})
         assert said.returncode == 0 and said.stdout.startswith("usage: "), said

@@ -2,13 +2,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """The part of scripts/bench/demo inside the guest, whose kernel is Debian's.
 
-  make DEVICE SHARE                   make the filesystem, with the kernel's own btrfs
-  run MODULE DEVICE MODEL PROGRESS    run the jobs with the kernel's own btrfs and with MODULE in turns, and print their samples as JSON
-
-MODEL is the same filesystem on the modelled disk. PROGRESS is a file that gets the name of each job when it begins. SHARE is the share of
-the files, at most 1.
+`make` makes the filesystem, with the kernel's own btrfs. `run` runs the jobs with the kernel's own btrfs and with another module in turns, and
+prints their samples as JSON.
 """
 
+import argparse
 import hashlib
 import json
 import os
@@ -32,7 +30,7 @@ DELAY = 10
 
 
 def make(device, share):
-    files, files_of_usr, pieces = (round(number * float(share)) for number in (FILES, FILES_OF_USR, PIECES))
+    files, files_of_usr, pieces = (round(number * share) for number in (FILES, FILES_OF_USR, PIECES))
     guest.run("modprobe", "btrfs")
     guest.mkfs(device)
     top, chance = guest.mount(device, TOP), random.Random(1)
@@ -109,5 +107,20 @@ def run(module, device, model, progress):
     print(json.dumps(samples))
 
 
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verb = verbs.add_parser("make")
+    verb.add_argument("device")
+    verb.add_argument("share", type=float, help="share of the files, at most 1")
+    verb = verbs.add_parser("run")
+    verb.add_argument("module", help="path of the other module")
+    verb.add_argument("device")
+    verb.add_argument("model", help="the same filesystem on the modelled disk")
+    verb.add_argument("progress", help="file that gets the name of each job when it begins")
+    arguments = vars(parser.parse_args())
+    {"make": make, "run": run}[arguments.pop("verb")](**arguments)
+
+
 if __name__ == "__main__":
-    {"make": make, "run": run}[sys.argv[1]](*sys.argv[2:])
+    main()
