@@ -20,7 +20,7 @@ help:			## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 demo:			## Compare Debian's btrfs and the module in a virtual machine with modelled disks; print one table
-	@echo 'demo: build the module for the kernel of Debian 13, and run ten jobs with and without it: about 15 minutes the first time' >&2
+	@echo 'demo: build the module for the kernel of Debian 13, and run ten jobs with and without it: about 20 minutes the first time' >&2
 	@kernel=$$($(ENV) scripts/bench/demo --prepare) && $(ENV) scripts/vm --probe-kvm "$$kernel"
 	@$(ENV) scripts/bench/demo
 
