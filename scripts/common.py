@@ -3,6 +3,7 @@
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -66,6 +67,30 @@ def kunit(tree, arch, objects, fragments, *options):
 def modelled_disk(model, image):
     """Return the nbdkit command, without the address, that serves `image` read-only with the speed of a disk of MODELS."""
     return ["nbdkit", "--readonly", *MODELS[model], f"file={image}"]
+
+
+def checksum(path):
+    """Return the SHA-256 of a sparse file without its holes."""
+    digest, size = hashlib.sha256(), 64 << 10
+    zeroes = bytes(size)
+    with open(path, "rb") as file:
+        end, position = os.fstat(file.fileno()).st_size, 0
+        while position < end:
+            try:
+                data = os.lseek(file.fileno(), position, os.SEEK_DATA)
+            except OSError:
+                # The rest of the file is a hole.
+                break
+            hole = os.lseek(file.fileno(), data, os.SEEK_HOLE)
+            position = data // size * size
+            while position < hole:
+                block = os.pread(file.fileno(), size, position)
+                # Skip zeroes: the checksum must not depend on the split of the file into data and holes.
+                if block != zeroes[:len(block)]:
+                    digest.update(b"%d" % position)
+                    digest.update(block)
+                position += size
+    return digest.hexdigest()
 
 
 def kvm_works():
