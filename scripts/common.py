@@ -6,10 +6,12 @@ import fcntl
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 SRC = Path(__file__).resolve().parent.parent
@@ -19,6 +21,10 @@ CACHE = Path(os.environ.get("CACHE", BUILD / "cache"))
 REVISION = ".debian-version"
 # Directory of the configuration fragments of our kernels.
 CONFIGS = SRC / "scripts/configs"
+# File that marks our toolchain root, which bubblewrap mounts read-only.
+ROOT_MARK = Path("/.btrfs-rust-root")
+# Where a kernel tree and its object directory are mounted during a build in our toolchain root.
+MOUNTED_TREE, MOUNTED_OBJECTS = Path("/run/kbuild/tree"), Path("/run/kbuild/objects")
 # Kernel messages that report a bug or a damaged filesystem.
 SPLAT = re.compile(r"WARNING:|BUG:|kernel BUG|Oops|Call Trace|general protection|possible recursive|rust_kernel: panicked"
                    r"|Kernel panic|BTRFS (critical|error)|blocked for more than|soft lockup|detected stall")
@@ -54,16 +60,6 @@ def timed(step):
     print(f"{step}: {f'{minutes} min ' if minutes else ''}{seconds} s", file=sys.stderr, flush=True)
 
 
-def kunit(tree, arch, objects, fragments, *options):
-    """Return the kunit.py command that runs KUnit suites, to be started in the kernel tree `tree`.
-
-    kunit.py builds the kernel in the directory `objects`, with the `fragments` of CONFIGS.
-    """
-    configs = [*(CONFIGS / name for name in fragments), SRC / "fs/btrfs/rust/.kunitconfig"]
-    return [tree / "tools/testing/kunit/kunit.py", "run", f"--arch={arch}", f"--build_dir={objects}",
-            *(f"--kunitconfig={config}" for config in configs), "--make_options=LLVM=1", f"--jobs={os.cpu_count() + 1}", *options]
-
-
 def modelled_disk(model, image):
     """Return the nbdkit command, without the address, that serves `image` read-only with the speed of a disk of MODELS."""
     return ["nbdkit", "--readonly", *MODELS[model], f"file={image}"]
@@ -97,6 +93,55 @@ def kvm_works():
     """Return whether scripts/vm --probe-kvm could boot a guest with KVM."""
     verdict = CACHE / "kvm"
     return verdict.exists() and verdict.read_text().strip() == "works"
+
+
+def mounted(*pairs):
+    """Return a command prefix that binds directories at other paths for the command alone: (source, target), .... Create the targets."""
+    for _, target in pairs:
+        target.mkdir(parents=True, exist_ok=True)
+    binds = "".join(f"mount --bind {shlex.quote(str(source))} {shlex.quote(str(target))} && " for source, target in pairs)
+    # An ordinary user outside of our root needs a user namespace.
+    for options in ([], ["--map-root-user"]):
+        prefix = ["unshare", "--mount", *options, "sh", "-c", f'{binds}exec "$0" "$@"']
+        if not subprocess.run([*prefix, "true"], stderr=subprocess.DEVNULL).returncode:
+            return prefix
+    raise Error("this system does not allow mounts in a namespace")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A kernel tree and an object directory, and where they are for commands that begin with `prefix`, which run in the tree."""
+    tree: Path
+    out: Path
+    seen_tree: Path
+    seen_out: Path
+    prefix: tuple
+
+    def real(self, line):
+        """Return a line of the output of such a command with the real paths."""
+        return line.replace(str(self.seen_tree), str(self.tree)).replace(str(self.seen_out), str(self.out))
+
+
+def place_of(tree, out):
+    """Return the Place of a kernel tree and an object directory.
+
+    In our toolchain root, all trees and all object directories are mounted at the same paths. So ccache finds the objects of another tree.
+    """
+    if not ROOT_MARK.exists():
+        return Place(tree, out, tree, out, ("env", "-C", tree))
+    prefix = mounted((tree, MOUNTED_TREE), (out, MOUNTED_OBJECTS))
+    return Place(tree, out, MOUNTED_TREE, MOUNTED_OBJECTS, (*prefix, "env", "-C", MOUNTED_TREE))
+
+
+def kunit(tree, arch, objects, fragments, *options):
+    """Return the kunit.py command that runs KUnit suites.
+
+    kunit.py builds the kernel `tree` in the directory `objects`, with the `fragments` of CONFIGS.
+    """
+    place = place_of(tree, objects)
+    configs = [*(CONFIGS / name for name in fragments), SRC / "fs/btrfs/rust/.kunitconfig"]
+    return [*place.prefix, place.seen_tree / "tools/testing/kunit/kunit.py", "run", f"--arch={arch}", f"--build_dir={place.seen_out}",
+            *(f"--kunitconfig={config}" for config in configs), "--make_options=LLVM=1", f"--jobs={os.cpu_count() + 1}", *options]
 
 
 def make_environment():

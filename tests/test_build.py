@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+from common import place_of
 from conftest import BUILD, SRC, WORK, build, output_of
 from test_kernels import EXPECTED, MENDED, READING, UPSTREAM, blank, copied, image
 from test_style import mailed
@@ -70,6 +71,7 @@ def test_each_patch_builds_and_does_its_part():
     # By content, and without times: objects of an earlier run, with other patches, may be newer than the files of upstream.
     output_of("rsync", "-rlpc", "--delete", f"{upstream}/", f"{tree}/")
     kernel.mkdir(exist_ok=True)
+    place = place_of(tree, kernel)
     script = runpy.run_path(str(SRC / "scripts/build"))
     flavours = script["FLAVOURS"]
     patches = mailed()
@@ -79,8 +81,8 @@ def test_each_patch_builds_and_does_its_part():
     for patch in patches:
         output_of("git", "apply", "--whitespace=nowarn", patch, cwd=tree, env={**os.environ, "GIT_CEILING_DIRECTORIES": str(BUILD)})
         flavour = flavours["um-rust" if patch == patches[-1] else "um-c"]
-        script["configure"](tree, flavour, kernel)
-        assert script["make"](tree, flavour, kernel), patch
+        script["configure"](place, flavour)
+        assert script["make"](place, flavour), patch
         assert not re.search(r"/fs/btrfs/\S+:\d+:\d+: warning:|^warning: ", (kernel / "make.log").read_text(), re.M), patch
         if patch.parent.name == "1-fixes":
             number = int(patch.name[:4])

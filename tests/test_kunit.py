@@ -36,7 +36,7 @@ def run(tree, arch, objects, fragments, *options):
         # Force a compilation: clippy prints its warnings only then.
         (objects / "fs/btrfs/rust/btrfs_rust.o").unlink(missing_ok=True)
         said = output_of(*kunit(tree, arch, objects, fragments, *options, "--timeout=600", f"--json={results}", "btrfs_*"),
-                         cwd=tree, env=make_environment())
+                         env=make_environment())
         # Check the log of the kernel: kunit.py does not show the messages of tests that pass.
         assert [line for line in (objects / "test.log").read_text(errors="replace").splitlines() if SPLAT.search(line)] == []
     return said, {suite["name"]: {test["name"] for test in suite["test_cases"] if test["status"] == "PASS"}

@@ -59,7 +59,7 @@ def test_a_tree_is_patched_once(upstream):
 
 def test_a_guest_does_not_get_the_root_of_the_host(monkeypatch, tmp_path):
     vm = module("vm")
-    vm.MARK = tmp_path / "mark"
+    vm.ROOT_MARK = tmp_path / "mark"
     for user, message in ((0, "as root"), (1000, "is not built")):
         monkeypatch.setattr(os, "geteuid", lambda user=user: user)
         with pytest.raises(common.Error, match=message):
@@ -214,13 +214,13 @@ def test_a_kernel_is_configured_once_and_what_it_does_not_take_is_refused(tree, 
     script = module("build")
     written = []
     for _ in range(2):
-        script.configure(tree, script.FLAVOURS["um-c"], tmp_path)
+        script.configure(common.place_of(tree, tmp_path), script.FLAVOURS["um-c"])
         written.append((tmp_path / ".config").stat().st_mtime_ns)
     assert written[0] == written[1]
     more = tmp_path / "more.config"
     more.write_text("CONFIG_BTRFS_RUST=y\nCONFIG_EXT4_FS=n\nCONFIG_NONE_SUCH=y\nCONFIG_PROC_FS=n\n")
     with pytest.raises(script.Error, match="does not take CONFIG_NONE_SUCH, CONFIG_PROC_FS, see"):
-        script.configure(tree, script.Flavour("um", ("um.config", more)), tmp_path)
+        script.configure(common.place_of(tree, tmp_path), script.Flavour("um", ("um.config", more)))
     assert not (tmp_path / "configured").exists()
 
 
