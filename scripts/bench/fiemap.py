@@ -8,15 +8,13 @@ four more files: one older than a deleted snapshot, one with a reflinked copy, o
 itself down to 64 extents.
 """
 
-import hashlib
 import random
 import sys
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import guest
-from workload import Workload, main
+from workload import Workload, main, timed_fiemap
 
 
 def make(device, mebibytes):
@@ -42,30 +40,13 @@ def make(device, mebibytes):
     guest.umount(top)
 
 
-def fiemap(path):
-    """Map a file; return the time of the calls in seconds, and a digest of the extents.
-
-    The extents are not kept: page faults for the memory would take as long as the calls.
-    """
-    digest, extents, seconds = hashlib.sha256(), 0, 0.0
-    batches = guest.fiemap_batches(path)
-    while True:
-        start = time.monotonic()
-        count, buffer = next(batches, (None, None))
-        seconds += time.monotonic() - start
-        if count is None:
-            return seconds, {"sha256": digest.hexdigest(), "extents": extents}
-        digest.update(memoryview(buffer)[:guest.FIEMAP.size + count * guest.EXTENT.size])
-        extents += count
-
-
 WORKLOAD = Workload(
     unit="MiB", small=(512, 2048), full=(40_960,), make=make,
-    jobs={"fiemap": lambda top: fiemap(top / "young/file"),
-          "fiemap, older than the last snapshot": lambda top: fiemap(top / "old/file"),
-          "fiemap, reflinked copy": lambda top: fiemap(top / "copied/copy"),
-          "fiemap, in a snapshot": lambda top: fiemap(top / "shared/file"),
-          "fiemap, deduplicated": lambda top: fiemap(top / "repeated/file")},
+    jobs={"fiemap": lambda top: timed_fiemap(top / "young/file"),
+          "fiemap, older than the last snapshot": lambda top: timed_fiemap(top / "old/file"),
+          "fiemap, reflinked copy": lambda top: timed_fiemap(top / "copied/copy"),
+          "fiemap, in a snapshot": lambda top: timed_fiemap(top / "shared/file"),
+          "fiemap, deduplicated": lambda top: timed_fiemap(top / "repeated/file")},
     ablation=(("fiemap, older than the last snapshot", "rust_share_cache", ("off", "on")),))
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 """Helpers of all workloads: their type, their command line inside the guest, and common parts of images and jobs."""
 
 import argparse
+import hashlib
 import json
 import os
 import statistics
@@ -59,11 +60,28 @@ def timed_send(snap, parent=None, options=()):
         digest, size, seconds = guest.send(snap, parent, options)
         return seconds, {"sha256": digest, "stream_bytes": size}
     start = time.monotonic()
-    digest = guest.send_directly(snap, guest.subvolume_id(parent) if parent else 0, "--compressed-data" in options)
+    digest = guest.send_directly(snap, guest.subvolume_id(parent) if parent else 0, "--compressed-data" in options, "--no-data" in options)
     seconds = time.monotonic() - start
     commands = guest.run("btrfs", "receive", "--dump", "-f", "/tmp/stream").splitlines()
     return seconds, {"sha256": digest, "stream_bytes": os.path.getsize("/tmp/stream"),
                      "utimes": sum(command.startswith("utimes") for command in commands)}
+
+
+def timed_fiemap(path):
+    """Map a file; return the time of the calls in seconds, and a digest of the extents.
+
+    The extents are not kept: page faults for the memory would take as long as the calls.
+    """
+    digest, extents, seconds = hashlib.sha256(), 0, 0.0
+    batches = guest.fiemap_batches(path)
+    while True:
+        start = time.monotonic()
+        count, buffer = next(batches, (None, None))
+        seconds += time.monotonic() - start
+        if count is None:
+            return seconds, {"sha256": digest.hexdigest(), "extents": extents}
+        digest.update(memoryview(buffer)[:guest.FIEMAP.size + count * guest.EXTENT.size])
+        extents += count
 
 
 def main(workload):
