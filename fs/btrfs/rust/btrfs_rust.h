@@ -68,7 +68,7 @@ struct btrfs_rust_leaf {
 /*
  * The leaves of a batch to submit next, in this order. The rest of the batch follows them in
  * memory, which is valid until the next plan; for a directory, until the next call that plans,
- * looks up or ends a part.
+ * looks up, ends a part or lists a child.
  */
 struct btrfs_rust_leaves {
 	const struct btrfs_rust_leaf *leaves;

@@ -2,9 +2,9 @@
 
 //! Interface between C and Rust.
 //!
-//! [`eb`] wraps functions of C. The other modules export functions to C: each converts the
-//! arguments, calls code outside of this module, and converts the result. No other module of this
-//! crate has unsafe code.
+//! Its modules call functions of C, and export functions to C: each converts the arguments, calls
+//! code outside of this module, and converts the result. No other module of this crate has unsafe
+//! code.
 
 #![expect(unsafe_code)]
 

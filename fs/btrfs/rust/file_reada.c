@@ -176,9 +176,10 @@ static bool note_read(struct btrfs_dir_reada *reada, struct inode *inode,
 }
 
 /*
- * Note a read of the beginning of a file, and read ahead. A read that must not wait is only noted:
- * if the data is not in memory, the same read comes again. In an IOCB_WAITQ read, this may wait for
- * metadata, as the readahead of the page cache does.
+ * Note a read of the beginning of a file, and read ahead. A read that must not wait is only noted,
+ * if the data is in memory. Otherwise io_uring reads again, but finds the pages that the page cache
+ * has begun to read meanwhile: its reads do not start the readahead. In an IOCB_WAITQ read, this
+ * may wait for metadata, as the readahead of the page cache does.
  */
 static void read_beginning(struct btrfs_dir_reada *reada, struct inode *inode, bool may_wait)
 {

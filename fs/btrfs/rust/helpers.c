@@ -22,7 +22,7 @@ static_assert(BTRFS_RUST_READA_BACK == READA_BACK);
 static_assert(BTRFS_RUST_READA_FORWARD == READA_FORWARD);
 static_assert(BTRFS_RUST_READA_FORWARD_ALWAYS == READA_FORWARD_ALWAYS);
 static_assert(BTRFS_RUST_READA_MAX_SLOTS == BTRFS_READA_MAX_SLOTS);
-/* Used in dir_reada.rs. */
+/* Used in dir_reada/directory.rs and data_reada.rs. */
 static_assert(BTRFS_INODE_ITEM_KEY == 1);
 static_assert(BTRFS_DIR_ITEM_KEY == 84);
 static_assert(BTRFS_DIR_INDEX_KEY == 96);

@@ -12,9 +12,12 @@
 //! are submitted in key order, the rest by logical address.
 //!
 //! The first batch has 128 KiB. Batches double up to [`Disk::max_batch`]; see [`Window`]. Planning
-//! restarts at the current key with a quarter of the size if leaves were dropped (no memory, or a
-//! relocation) or the batch that the walk has entered was evicted. A commit, a waiter for
+//! restarts at the current key with a quarter of the size if leaves were dropped (no memory, or
+//! another commit root) or the batch that the walk has entered was evicted. A commit, a waiter for
 //! `commit_root_sem` or an error ends a batch early. If it is empty, the next key plans again.
+//!
+//! A comparison also reads a leaf that both trees share, if the changed leaves before it end at
+//! different keys. Level 1 does not tell that: such a leaf is not read ahead.
 //!
 //! Fiemap and the listing of a directory read a range of keys. What they need may be cached, by
 //! earlier calls for example. So they probe: a batch is read only if the leaf at the probe distance

@@ -59,8 +59,9 @@ static u64 last_reloc_trans_of(const struct btrfs_reada_inode *held)
 }
 
 /*
- * Whether a block group was relocated while the inode was held, and its data has no checksums.
- * Relocation does not wait for reads in flight, so they may have returned newly written data.
+ * Whether the data of the inode has no checksums and may have moved while the inode was held: a
+ * block group was relocated, or a commit has replaced the tree. Relocation does not wait for reads
+ * in flight, so they may have returned newly written data.
  */
 static bool may_be_wrong(const struct btrfs_reada_inode *held)
 {

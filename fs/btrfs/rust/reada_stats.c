@@ -29,7 +29,7 @@ MODULE_PARM_DESC(readahead_tree_enable,
 static bool data_enable = true;
 module_param_named(readahead_data_enable, data_enable, bool, 0644);
 MODULE_PARM_DESC(readahead_data_enable,
-		 "Whether send plans the readahead of file data, in filesystems mounted later (default on)");
+		 "Whether the readahead of file data is planned, in filesystems mounted later (default on)");
 
 static bool dir_enable;
 module_param_named(readahead_dir_enable, dir_enable, bool, 0644);

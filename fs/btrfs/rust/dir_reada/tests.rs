@@ -848,6 +848,51 @@ mod suite {
     }
 
     #[test]
+    fn plan_for_subdirectories_waits_for_few_nodes() -> Result {
+        let leaves = leaves(1000)?;
+        // Each entry is below another node.
+        let entries = array((0..40).map(|number| (11 + number / 8, 1000 + number * 100, false)))?;
+        let parents = parents(&leaves, 10, 0)?;
+        let mut dirs = dirs(&leaves, &entries);
+        dirs.tree = tree(&leaves, &parents, 10);
+        dirs.tree.is_slow.set(true);
+        let mut reada = descended();
+        let mut waits = 0;
+        for ino in 10..15 {
+            if reada.list_child(ino, true, Walk::default()) {
+                plan_children(&mut reada, &dirs)?;
+                let count = dirs.tree.waits.take();
+                assert!(count <= 2);
+                waits += count;
+                dirs.tree.reading.take();
+            }
+        }
+        assert!(waits > 2);
+        Ok(())
+    }
+
+    #[test]
+    fn subdirectories_take_a_quarter_of_the_window() -> Result {
+        let disk = Disk {
+            window_kb: 64,
+            ..DISK
+        };
+        let end = 10 + (64 << 10) / 4 / 8;
+        let leaves = leaves(1000)?;
+        let tree = tree(&leaves, &NONE, 1);
+        // Entries that were looked up make room, but these directories were not listed.
+        for (listed, is_due) in [(end - 2, true), (end - 1, false)] {
+            let mut reada = DirReada::new(disk, &directory(1 << 20));
+            for ino in 10..end + 100 {
+                reada.add(ino, ino, Kind::Directory);
+                walk(&mut reada, &tree, [ino])?;
+            }
+            assert_eq!(reada.list_child(listed, true, Walk::default()), is_due);
+        }
+        Ok(())
+    }
+
+    #[test]
     fn directories_further_below_are_read() -> Result {
         let leaves = leaves(1000)?;
         let entries = [(11, 1000, true), (1000, 2000, true), (2000, 3000, false)];
