@@ -454,7 +454,7 @@ def abandoned(device):
                     Path(path).read_bytes()
                 time.sleep(0.1)
         sizes = {}
-        for name, kind in (("inodes", "tree"), ("files", "data")):
+        for name, kind in (("files", "data"), ("inodes", "tree")):
             guest.drop_caches()
             before = ahead()[kind]
             with stalled(top / name):
@@ -505,6 +505,29 @@ def waits(device):
     print(json.dumps({"longest": longest, "commits": len(commits), "waits": sum(seconds > 0.3 for seconds in commits)}))
 
 
+def committed(device):
+    """Measure the longest commit while a process walks a large directory on a slow disk, without the commit's own reads."""
+    Path("/proc/sys/kernel/sched_schedstats").write_text("1")
+    make_walked(device)
+    top = guest.mount(guest.delayed(device, 0, 0), MNT, "noatime,commit=1000")
+    guest.drop_caches()
+    guest.read_directories_ahead()
+    for _ in range(2):
+        (top / "changed").touch()
+        os.sync()
+    guest.slow_down(device, 500)
+    times, end = [], time.monotonic() + 15
+    with subprocess.Popen(["find", top / "inodes", "-printf", "%s\n"], stdout=subprocess.DEVNULL) as walker, counted() as grown:
+        while time.monotonic() < end:
+            start, before = time.monotonic(), guest.waits()["wait_ms"]
+            (top / "changed").touch()
+            os.sync()
+            times.append(time.monotonic() - start - (guest.waits()["wait_ms"] - before) / 1000)
+        walker.kill()
+    guest.umount(MNT)
+    print(json.dumps({"commits": len(times), "longest": max(times), "planned": grown["tree_planned_kb"]}))
+
+
 def mixed(device):
     """Walk a directory of files and subvolumes. Print the counters. The numbers of the subvolumes are also those of inodes elsewhere."""
     guest.mkfs(device, "--nodesize", "4096")
@@ -525,14 +548,64 @@ def mixed(device):
     print(json.dumps(walked))
 
 
-def unmounted(device):
-    """Unmount while files are read ahead that were not read. Print what was ahead, and the waste that the unmount has traced, in KiB."""
+def strangers(device):
+    """List a directory after walks of three others. Print the KiB that the listing plans.
+
+    The process that walked lists it at once, after 20 s and after 40 s, and another process at once.
+    """
+    guest.mkfs(device, "--nodesize", "4096")
+    top = guest.mount(device, MNT, "max_inline=2048")
+    directories = [top / f"d{number}" for number in range(4)]
+    for directory in directories:
+        directory.mkdir()
+        for number in range(400):
+            (directory / f"{number}").write_bytes(bytes(K))
+    guest.umount(MNT)
+    cases = {"same": (0, os.listdir), "after 20 s": (20, os.listdir), "after 40 s": (40, os.listdir),
+             "another": (0, lambda directory: guest.run("ls", "-f", directory))}
+    found = {}
+    for name, (pause, listing) in cases.items():
+        guest.mount(device, MNT, "ro")
+        guest.read_directories_ahead()
+        for directory in directories[:3]:
+            for entry in os.listdir(directory):
+                os.lstat(directory / entry)
+        time.sleep(pause)
+        with counted() as grown:
+            listing(directories[3])
+        found[name] = grown["tree_planned_kb"]
+        guest.umount(MNT)
+    print(json.dumps(found))
+
+
+def make_files(device, count):
+    """Make a filesystem with `count` files of 8 KiB in the directory `files`."""
     guest.mkfs(device)
     top = guest.mount(device, MNT)
     (top / "files").mkdir()
-    for number in range(600):
+    for number in range(count):
         (top / f"files/{number:03}").write_bytes(bytes(8 * K))
     guest.umount(MNT)
+
+
+def ring(device):
+    """Read all files of a directory in the order of its listing: each with read(2), and each by io_uring. Print the counters."""
+    make_files(device, 400)
+    found = {}
+    for engine in ("psync", "io_uring"):
+        top = guest.mount(device, MNT, "ro")
+        guest.read_directories_ahead()
+        with counted() as grown:
+            guest.run("fio", "--name=reader", "--readonly", f"--opendir={top}/files", "--rw=read", "--bs=8k", f"--ioengine={engine}",
+                      "--file_service_type=sequential", "--openfiles=1", "--invalidate=0")
+        found[engine] = grown
+        guest.umount(MNT)
+    print(json.dumps(found))
+
+
+def unmounted(device):
+    """Unmount while files are read ahead that were not read. Print what was ahead, and the waste that the unmount has traced, in KiB."""
+    make_files(device, 600)
     top = guest.mount(device, MNT, "ro")
     guest.read_directories_ahead()
     walk_a_third(top / "files", lambda path: Path(path).read_bytes())
@@ -671,8 +744,8 @@ def work(device):
 
 if __name__ == "__main__":
     {"windows": windows, "order": order, "crowd": crowd, "commits": commits, "relocation": relocation, "cgroup": cgroup,
-     "switches": switches, "count": count, "calls": calls, "corners": corners, "descent": descent,
-     "abandoned": abandoned, "waits": waits, "mixed": mixed, "unmounted": unmounted, "starved": starved, "trace": trace,
-     "pages": pages, "work": work}[sys.argv[1]](*sys.argv[2:])
+     "switches": switches, "count": count, "calls": calls, "corners": corners, "descent": descent, "abandoned": abandoned,
+     "waits": waits, "committed": committed, "mixed": mixed, "strangers": strangers, "ring": ring, "unmounted": unmounted,
+     "starved": starved, "trace": trace, "pages": pages, "work": work}[sys.argv[1]](*sys.argv[2:])
     if lost := leaks():
         sys.exit(lost)

@@ -102,8 +102,8 @@ def pause_workers(is_on):
 def replaced(device, parent):
     """Replace the leaves of a subvolume while the worker of its send has them to read ahead, and let new blocks take their places.
 
-    The subvolume was set read-only when files in it were open for writing. With `parent` "with", the send has a parent. The worker must
-    give up what it has.
+    The subvolume was set read-only when files in it were open for writing. With `parent` "with", the send has a parent, and with "as" the
+    subvolume is the parent. The worker must give up what it has.
     """
     count = 5000
     resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
@@ -124,7 +124,7 @@ def replaced(device, parent):
         files = [stack.enter_context(open(path, "rb+", buffering=0)) for path in paths[::2]]
         guest.run("btrfs", "property", "set", sent, "ro", "true")
         guest.drop_caches()
-        send = HeldSend(*(["-p", top / "parent"] if parent == "with" else []), sent)
+        send = HeldSend(*{"with": ["-p", top / "parent", sent], "as": ["-p", sent, top / "parent"]}.get(parent, [sent]))
         send.take(4096 * K)
         pause_workers(True)
         before = waiting = not_submitted()

@@ -77,7 +77,7 @@ def test_a_commit_does_not_end_the_readahead(copy):
     assert debug_vm("um-debug", STRESS, "commit", "DEVICE", disk=copy).count("during the commit") == 3
 
 
-@pytest.mark.parametrize("parent", ["with", "without"])
+@pytest.mark.parametrize("parent", ["with", "as", "without"])
 def test_a_worker_gives_up_leaves_that_a_commit_has_freed(parent):
     disk = blank("replaced", 640 << 20)
     said = debug_vm("um-rust-debug", STRESS, "replaced", "DEVICE", parent, disk=disk)
@@ -148,8 +148,8 @@ def test_walks_do_not_take_the_last_memory_of_a_cgroup():
     disk.unlink()
     print(found)
     assert int(found["events"]["max"]) > 0 and int(found["events"]["oom"]) == 0 and found["submitted"] > 10_000
-    # The notes of these walks are 40 KiB for each of 30 directories, and are not charged to the cgroup.
-    assert found["pinned"] < 100
+    # For each of 30 directories, the notes of these walks are 40 KiB, and the state is 2 KiB. Neither is charged to the cgroup.
+    assert found["pinned"] < 30
 
 
 def test_readahead_ends_before_the_devices_are_closed():

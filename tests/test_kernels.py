@@ -362,6 +362,15 @@ def test_lookups_do_not_wait_for_commits():
     assert found["waits"] > 3 and found["longest"] < 0.25
 
 
+def test_commits_do_not_wait_for_walks():
+    disk = blank("committed")
+    found = json.loads(vm("um-rust", LIMITS, "committed", "/dev/ubdb", disks=[disk]))
+    disk.unlink()
+    print(found)
+    # A read takes 0.5 s, and plans read nodes.
+    assert found["commits"] > 50 and found["planned"] > 1000 and found["longest"] < 0.3
+
+
 def test_subvolumes_are_no_inodes_of_their_parent():
     disk = blank("mixed", 1 << 30)
     walked = json.loads(vm("um-rust", LIMITS, "mixed", "/dev/ubdb", disks=[disk]))
@@ -369,6 +378,25 @@ def test_subvolumes_are_no_inodes_of_their_parent():
     print(walked)
     # The leaves with the inodes that have the numbers of the subvolumes would be unused.
     assert 0 < walked["tree_submitted_kb"] <= walked["tree_used_kb"] + 8
+
+
+def test_what_to_expect_of_a_directory_is_known_of_the_same_process_for_30_s():
+    disk = blank("strangers", 1 << 30)
+    planned = json.loads(vm("um-rust", LIMITS, "strangers", "/dev/ubdb", disks=[disk]))
+    disk.unlink()
+    print(planned)
+    # The listing alone, or the inodes as well. A state is dropped after 30 s, or up to 2 s later.
+    assert 0 < min(planned.values()) and max(planned["another"], planned["after 40 s"]) < 100
+    assert min(planned["same"], planned["after 20 s"]) > 400
+
+
+def test_reads_by_io_uring_start_no_readahead_of_files():
+    disk = blank("ring", 1 << 30)
+    found = json.loads(vm("um-rust", LIMITS, "ring", "/dev/ubdb", disks=[disk]))
+    disk.unlink()
+    print(found)
+    assert found["psync"]["data_submitted_kb"] == found["psync"]["data_used_kb"] > 3000
+    assert found["io_uring"]["data_submitted_kb"] == 0 < found["io_uring"]["tree_planned_kb"]
 
 
 def test_readahead_is_counted():

@@ -87,9 +87,22 @@ def test_the_prototype_of_every_export_is_checked():
     assert len(exported) > 50 and exported == checked
 
 
+def test_the_ABI_of_sysfs_is_described(tree):
+    """Settings, counters and module parameters of the readahead are in Documentation/ABI, and nothing else is."""
+    code = (RUST / "reada_stats.c").read_text()
+    text = (SRC / "Documentation/ABI/testing/sysfs-fs-btrfs-readahead").read_text()
+    files = re.findall(r"= __ATTR(?:_RO)?\((\w+)", code)
+    assert re.findall(r"/sys/fs/btrfs/<uuid>/readahead/(\w+)", text) == files and len(files) == 5
+    assert re.findall(r"/parameters/(\w+)", text) == re.findall(r"module_param_named\((\w+)", code)
+    stats = re.findall(r'\[BTRFS_READA_\w+\] = "(\w+)"', code)
+    assert sorted(re.findall(r"\b((?:tree|data)_\w+_kb)\b", text)) == sorted(f"{kind}_{stat}_kb" for kind in ("tree", "data") for stat in stats)
+    assert set(re.findall(r'"(share_cache_\w+) %llu', code)) == set(re.findall(r"\b(share_cache_\w+)\b", text))
+    assert output_of(sys.executable, tree / "tools/docs/get_abi.py", "--dir", SRC / "Documentation/ABI", "validate") == ""
+
+
 def test_every_file_names_its_licence():
     for name in output_of("git", "-c", "safe.directory=*", "ls-files", cwd=SRC).split():
-        if (SRC / name).exists() and not re.search(r"COPYING|\.gitignore|\.kunitconfig|\.patch|\.md$|cover\.txt|fstests/.*\.out$|^results/", name):
+        if (SRC / name).exists() and not re.search(r"COPYING|\.gitignore|\.kunitconfig|\.patch|\.md$|cover\.txt|fstests/.*\.out$|^results/|/ABI/", name):
             assert "SPDX-License-Identifier: GPL-2.0" in (SRC / name).read_text()[:200], name
 
 
@@ -139,6 +152,23 @@ def test_the_figures_of_README_are_those_of_its_samples(monkeypatch):
     assert found == {key: expected[key] for key in found}
 
 
+def test_the_figures_of_results_are_those_of_their_samples(monkeypatch):
+    """Each table of results.md has columns and rows of the report that its section names."""
+    monkeypatch.syspath_prepend(SRC / "scripts/bench")
+    import report
+    compared = {}
+    for section in re.split("^## ", (SRC / "Documentation/results.md").read_text(), flags=re.M)[1:]:
+        folder = re.search(r"\]\(\.\./results/([\w-]+)/report\.md\)", section)
+        header, _, *rows = [[cell.strip() for cell in line.split("|")] for line in re.findall(r"^\|(.*)\|$", section, re.M)] or [None, None]
+        if not rows:
+            continue
+        names, found = report.comparison(report.load(SRC / "results" / folder[1] / "samples.json"))
+        columns = [names.index(name) for name in header]
+        assert "NO" not in {row[-1] for row in found} and rows == [row for row in ([row[n] for n in columns] for row in found) if row in rows]
+        compared[folder[1]] = len(rows)
+    assert sorted(compared) == ["latency", "ram", "spindle", "ssd"] and min(compared.values()) > 12, compared
+
+
 def test_the_price_in_README_is_right():
     """Patches, lines that they change, and lines of new files; lines within 5%."""
     def lines(files):
@@ -156,5 +186,5 @@ def test_the_price_in_README_is_right():
     rust = {*RUST.rglob("*.rs")}
     tests = {file for file in rust if file.name == "tests.rs"}
     [[c, code, kunit]] = re.findall(r", and ([\d,]+) in new files \| .*: ([\d,]+) lines of Rust and ([\d,]+) of KUnit tests", text)
-    for number, files in ((c, RUST.glob("*.[ch]")), (code, rust - tests), (kunit, tests)):
+    for number, files in ((c, RUST.rglob("*.[ch]")), (code, rust - tests), (kunit, tests)):
         assert int(number.replace(",", "")) == pytest.approx(lines(files), rel=0.05), number
