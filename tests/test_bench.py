@@ -119,7 +119,7 @@ def test_a_small_benchmark_runs_on_every_device(tmp_path, device):
 
 
 # The Rust kernel in each job at its small size: milliseconds of waiting for a disk with 10 ms a read, the most tree blocks read ahead and
-# unused at a time, and requests to a disk in memory, or None if they depend on the image. Measured at cda45a9 with Linux 7.3.4 on UML;
+# unused at a time, and requests to a disk in memory, or None if they depend on the image. Measured with Linux 7.3.4 on UML on 2026-11-24;
 # unused blocks of fiemaps, whose own leaves count as used when fiemap reads them, and of walks on 2026-11-26; waits, and all of aged.py, on
 # 2026-11-27 and 28, the longer of two. The C kernel waits 820 to 22,730 ms, but 110 to 170 ms for the one file and for files in pieces, and
 # 280 ms for names and for 8 threads. The number of waits says less than their time: a wait for a block whose read is under way is short.
