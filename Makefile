@@ -11,7 +11,7 @@ PYTEST := python3 -m pytest -v --durations=10 --timeout=900 -p no:cacheprovider
 BOTH := -n 2 --dist
 UM := um-upstream um-c um-rust um-verify
 
-.PHONY: help demo module deb dkms-deb bench quick check check-debug check-stock matrix sweep mutants kernels kunit style apply series shell clean
+.PHONY: help demo module deb dkms-deb bench unit quick check check-debug check-stock matrix sweep mutants kernels kunit style apply series shell clean
 .DEFAULT_GOAL := help
 
 help:			## Show this list
@@ -39,6 +39,9 @@ dkms-deb:		## Make a Debian package that has DKMS build the module for each supp
 bench:			## Run all benchmarks in memory and on three modelled disks: hours (FULL=1: with larger sizes, much longer)
 	@$(ENV) scripts/build um-upstream um-c um-rust um-c-debug um-rust-debug
 	@$(ENV) scripts/bench/run $(if $(filter-out 0,$(FULL)),--full)
+
+unit:			## Run the KUnit tests of the Rust code on the host, without a kernel: seconds
+	@$(ENV) sh -c 'cargo test --locked --offline --lib --manifest-path tools/testing/unit/Cargo.toml --target-dir "$$BUILD/unit"'
 
 check:			## Run the tests
 	@$(ENV) scripts/build $(UM) um-c-debug um-rust-debug um-debug x86_64-module

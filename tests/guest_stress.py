@@ -150,8 +150,8 @@ def replaced(device, parent):
     print(guest.run("btrfs", "check", device))
 
 
-def rewritten(device):
-    """Write to a file without checksums between its readahead and its send, after a balance has moved it."""
+def rewritten(device, end):
+    """Write to a file without checksums between its readahead and its send, after a balance has moved it. Kill the send if `end` is "killed"."""
     top = mount_blank(device, options="commit=1000")
     guest.run("btrfs", "subvolume", "create", top / "sent")
     for number in range(40):
@@ -167,9 +167,14 @@ def rewritten(device):
         print(cached_pages(top / "sent/file"), "pages were read ahead")
         guest.run("btrfs", "balance", "start", "-d", top)
         os.pwrite(file.fileno(), b"new", 180 * K)
-        started = time.monotonic()
-        print(f"{send.end()} in {time.monotonic() - started:.1f} s")
-    print("the stream has the", "new" if b"new" in send.stream else "old", "data")
+        if end == "killed":
+            send.process.kill()
+            send.process.wait()
+        else:
+            started = time.monotonic()
+            print(f"{send.end()} in {time.monotonic() - started:.1f} s")
+            print("the stream has the", "new" if b"new" in send.stream else "old", "data")
+    print("the file has the", "new" if b"new" in (top / "sent/file").read_bytes() else "old", "data")
     guest.umount(MNT)
 
 

@@ -681,6 +681,52 @@ def changed_while_sent(device, parent):
     guest.umount(MNT)
 
 
+def level_of(device, subvolume):
+    """Return the level of the root node of a subvolume, as of the last commit."""
+    roots = guest.run("btrfs", "inspect-internal", "dump-tree", "-r", device)
+    return re.search(rf"\({guest.subvolume_id(subvolume)} ROOT_ITEM \d+\) \d+ level (\d)", roots)[1]
+
+
+def grown_while_sent(device):
+    """Let the tree of a subvolume grow by a level while it is sent with a parent, and commit. Receive the stream.
+
+    Its files were open when it was set read-only. Right: each has its old or its new content, and the send stood still in the first one.
+    """
+    count, new = 300, b"new".ljust(1900)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+    top = mount_blank(device, options="commit=1000,max_inline=2048")
+    sent, old, received = top / "sent", top / "parent", top / "received"
+    received.mkdir()
+    guest.run("btrfs", "subvolume", "create", sent)
+    paths = [sent / f"file{number:03}" for number in range(count)]
+    for path in paths:
+        path.touch()
+    guest.snapshot(sent, old)
+    guest.send(old, keep="/tmp/stream")
+    guest.run("btrfs", "receive", "-f", "/tmp/stream", received)
+    for path in paths[1:]:
+        path.write_bytes(b"old")
+    paths[0].write_bytes(bytes(1 << 20))
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(open(path, "rb+", buffering=0)) for path in paths[1:]]
+        guest.run("btrfs", "property", "set", sent, "ro", "true")
+        os.sync()
+        before = level_of(device, sent)
+        send = HeldSend("-p", old, sent)
+        send.take(256 * K)
+        for file in files:
+            os.pwrite(file.fileno(), new, 0)
+        os.sync()
+        print(f"level {before}, then {level_of(device, sent)}: {(result := send.end())}")
+    if result != "sent":
+        return
+    Path("/tmp/stream").write_bytes(send.stream)
+    guest.run("btrfs", "receive", "-f", "/tmp/stream", received)
+    wrong = [path.name for path in paths[1:] if (received / "sent" / path.name).read_bytes() not in (b"old", new)]
+    print("wrong files:", wrong or "none")
+    guest.umount(MNT)
+
+
 def read_with_gaps(device):
     """Send a file with a hole after each extent of one block, with 10 ms a read. Count how often the send waits for the disk."""
     count = 1024
@@ -705,5 +751,5 @@ if __name__ == "__main__":
      "utimes_of_another": utimes_of_another, "utimes_of_the_root": utimes_of_the_root, "lost_mkfile": lost_mkfile,
      "stale_shared": stale_shared, "clones_in_a_leaf": clones_in_a_leaf, "many_levels": many_levels, "long_path": long_path,
      "moved_while_read": moved_while_read, "reused_while_read": reused_while_read, "damaged_pointers": damaged_pointers,
-     "written_while_sent": written_while_sent, "changed_while_sent": changed_while_sent,
+     "written_while_sent": written_while_sent, "changed_while_sent": changed_while_sent, "grown_while_sent": grown_while_sent,
      "read_with_gaps": read_with_gaps}[sys.argv[1]](*sys.argv[2:])

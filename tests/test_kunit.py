@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""All KUnit suites pass under the kunit.py of the kernel, and clippy has no warnings."""
+"""All KUnit suites pass on the host and under the kunit.py of the kernel, and clippy has no warnings."""
 
 import json
 import re
@@ -41,6 +41,11 @@ def run(tree, arch, objects, fragments, *options):
         assert [line for line in (objects / "test.log").read_text(errors="replace").splitlines() if SPLAT.search(line)] == []
     return said, {suite["name"]: {test["name"] for test in suite["test_cases"] if test["status"] == "PASS"}
                   for suite in json.loads(results.read_text())["sub_groups"]}
+
+
+def test_all_tests_pass_on_the_host():
+    said = output_of("make", "-C", SRC, "unit")
+    assert sorted(re.findall(r"^test .*::(\w+) \.\.\. ok$", said, re.M)) == sorted(name for names in written().values() for name in names)
 
 
 @pytest.mark.timeout(1800)

@@ -53,7 +53,8 @@ def test_mutants_apply(tree):
 
 
 def test_rustfmt(tree):
-    output_of("rustfmt", "--check", "--edition", "2021", "--config-path", tree / ".rustfmt.toml", *RUST.rglob("*.rs"))
+    output_of("rustfmt", "--check", "--edition", "2021", "--config-path", tree / ".rustfmt.toml", *RUST.rglob("*.rs"),
+              *(SRC / "tools/testing").rglob("*.rs"))
 
 
 def checkpatch(tree, *args):
@@ -102,7 +103,7 @@ def test_the_ABI_of_sysfs_is_described(tree):
 
 def test_every_file_names_its_licence():
     for name in output_of("git", "-c", "safe.directory=*", "ls-files", cwd=SRC).split():
-        if (SRC / name).exists() and not re.search(r"COPYING|\.gitignore|\.kunitconfig|\.patch|\.md$|cover\.txt|fstests/.*\.out$|^results/|/ABI/", name):
+        if (SRC / name).exists() and not re.search(r"COPYING|\.gitignore|Cargo\.lock|\.kunitconfig|\.patch|\.md$|cover\.txt|fstests/.*\.out$|^results/|/ABI/", name):
             assert "SPDX-License-Identifier: GPL-2.0" in (SRC / name).read_text()[:200], name
 
 

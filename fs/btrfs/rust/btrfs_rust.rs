@@ -4,6 +4,7 @@
 
 mod data_reada;
 mod dir_reada;
+#[cfg(not(test))]
 mod ffi;
 mod hash;
 mod leaf_reada;
@@ -16,3 +17,9 @@ mod share_cache;
 mod sort;
 mod tree;
 mod window;
+
+/// `cargo test` runs on a host, without C.
+#[cfg(test)]
+mod ffi {
+    pub(crate) use kernel::prelude::KVVec as OptionalVec;
+}

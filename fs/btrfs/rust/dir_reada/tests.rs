@@ -9,6 +9,7 @@ mod suite {
 
     use super::super::*;
     use crate::{
+        random::Random,
         tree::{
             tests::*,
             KeyPtr,
@@ -1195,6 +1196,106 @@ mod suite {
         assert!(key_order::is_inner(&ptr, Some(extent(20))));
         assert!(!key_order::is_inner(&ptr, Some(extent(21))));
         assert!(!key_order::is_inner(&ptr, None));
+        Ok(())
+    }
+
+    /// Lets all allocations fail, on a host.
+    fn fail_allocations(_fail: bool) {
+        #[cfg(test)]
+        kernel::alloc::fail_after(_fail.then_some(0));
+    }
+
+    /// Checks a batch of leaves, each of which is to be read once, and not in memory.
+    fn check(reada: &DirReada, disk: Disk, blocks: &Blocks) -> Result {
+        let planned = reada.leaves().iter().map(|leaf| leaf.ptr.blockptr);
+        let mut planned = array(planned)?;
+        planned.sort_unstable();
+        assert!(planned.windows(2).all(|pair| pair[0] < pair[1]));
+        assert!(!planned.iter().any(|address| blocks.has(*address)));
+        // Entries and subdirectories may each hold two batches of the first size in any case.
+        let limit = disk.nodes(limit(disk));
+        let first = disk.nodes(FIRST_WINDOW).min(limit).max(1);
+        assert!(disk.nodes(reada.held()) <= limit + 2 * first + MAX_LEAVES);
+        Ok(())
+    }
+
+    #[test]
+    fn random_walks_stay_within_their_limits() -> Result {
+        let mut random = Random::new(11);
+        let mut planned = 0;
+        for _ in 0..60 {
+            let count = 1 + random.below(1500);
+            let width = 1 + random.below(60) as usize;
+            let leaves = leaves(count)?;
+            let parents = parents(&leaves, width, 0)?;
+            let mut ino = || random.below(count * 10 + 20);
+            let entries = array((0..200).map(|number| (ino(), ino(), number % 4 == 0)))?;
+            let mut dirs = dirs(&leaves, &entries);
+            dirs.tree = tree(&leaves, &parents, width);
+            let disk = Disk {
+                rotating: random.below(2) == 0,
+                window_kb: 1 << random.below(14),
+                ..DISK
+            };
+            // Of the entries, every fourth is a directory.
+            let listing = array((0..2000).map(|number| random.below(count * 10 + 20) + number))?;
+            let mut reada = DirReada::new(disk, &directory(random.below(5000)));
+            let (mut listed, mut next, mut child, mut walk) = (0, 0, 0, Walk::default());
+            for _ in 0..1000 {
+                let cached = random.below(count);
+                let blocks = Blocks {
+                    unused: 0..random.below(count + 1) * (random.below(64) / 63),
+                    cached: cached..cached + random.below(20),
+                };
+                dirs.tree.is_contended.set(random.below(4) == 0);
+                dirs.tree.has_parents.set(random.below(2) == 0);
+                dirs.are_cached.set(random.below(2) == 0);
+                // Mostly in the order of the listing.
+                let step = 1 + random.below(16) / 15 * random.below(40);
+                let event = random.below(6);
+                let is_expected = random.below(4) > 0;
+                let is_planned;
+                fail_allocations(random.below(8) == 0);
+                if event == 0 {
+                    let part = listing[listed..].iter().take(random.below(60) as usize);
+                    for &ino in part {
+                        listed += 1;
+                        let is_directory = listed % 4 == 0;
+                        let kind = if is_directory {
+                            Kind::Directory
+                        } else {
+                            Kind::Other
+                        };
+                        reada.add(2 + listed as u64, ino, kind);
+                    }
+                    is_planned = reada.end_part();
+                    if is_planned {
+                        reada.plan(&dirs, ALONE, &blocks);
+                    }
+                } else if event == 1 && child + 4 < listed {
+                    child += 4 * step as usize;
+                    let ino = listing[child.min(listed) / 4 * 4 - 1];
+                    is_planned = reada.list_child(ino, is_expected, walk);
+                    if is_planned {
+                        reada.plan_children(&dirs, ALONE, &blocks);
+                        walk = reada.walk();
+                    }
+                } else {
+                    next = (next + step as usize) % (listed + 20);
+                    let ino = listing.get(next).copied().unwrap_or(next as u64);
+                    is_planned = reada.look_up(ino, &blocks);
+                    if is_planned {
+                        reada.plan(&dirs, ALONE, &blocks);
+                    }
+                }
+                fail_allocations(false);
+                if is_planned {
+                    check(&reada, disk, &blocks)?;
+                    planned += reada.leaves().len();
+                }
+            }
+        }
+        assert!(planned > 1000);
         Ok(())
     }
 }

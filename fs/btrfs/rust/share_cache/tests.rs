@@ -4,11 +4,10 @@
 mod suite {
     use super::super::*;
     use crate::random::Random;
-    use pin_init::zeroed;
 
     /// A cache with a block at address 100 + level on each level.
     fn path(is_shared: bool) -> ShareCache {
-        let mut cache: ShareCache = zeroed();
+        let mut cache = ShareCache::zeroed();
         for level in (0..MAX_LEVEL).rev() {
             cache.store(100 + level as u64, level, is_shared);
         }
@@ -17,7 +16,7 @@ mod suite {
 
     #[test]
     fn empty_cache_knows_nothing() {
-        let mut cache: ShareCache = zeroed();
+        let mut cache = ShareCache::zeroed();
         for level in 0..MAX_LEVEL + 2 {
             assert_eq!(cache.lookup(4096, level), None);
         }
@@ -113,7 +112,7 @@ mod suite {
     #[test]
     fn prev_extents_return_the_stored_result() {
         let mut random = Random::new(9);
-        let mut cache: ShareCache = zeroed();
+        let mut cache = ShareCache::zeroed();
         let mut added = [None; 2 * PREV_EXTENTS];
         let mut known = 0;
         for _ in 0..20_000 {
@@ -176,7 +175,7 @@ mod suite {
     #[test]
     fn random_calls_match_a_plain_model() {
         let mut random = Random::new(3);
-        let mut cache: ShareCache = zeroed();
+        let mut cache = ShareCache::zeroed();
         let mut model = Model([None; MAX_LEVEL]);
         let mut known = 0;
         for _ in 0..50_000 {

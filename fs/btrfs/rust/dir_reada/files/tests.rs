@@ -539,6 +539,12 @@ mod suite {
         // Files in memory do not end it as long as files are ahead.
         (1000..1020).for_each(|ino| assert_eq!(reada.read(ino, true, 0), 0));
         assert!(reada.held_data() > 0);
+        // Nor does a file that is read again, as long as the next ones were not listed.
+        let mut reada = listed(10..50);
+        walk(&mut reada, 10..50)?;
+        (0..100).for_each(|_| assert_eq!(reada.read(49, true, 0), 0));
+        add(&mut reada, 50..100);
+        assert!(read(&mut reada, 50));
         Ok(())
     }
 
