@@ -9,7 +9,10 @@ mod suite {
 
     use super::super::*;
     use crate::{
-        random::Random,
+        random::{
+            fail_allocations,
+            Random, //
+        },
         tree::{
             tests::*,
             KeyPtr,
@@ -1197,12 +1200,6 @@ mod suite {
         assert!(!key_order::is_inner(&ptr, Some(extent(21))));
         assert!(!key_order::is_inner(&ptr, None));
         Ok(())
-    }
-
-    /// Lets all allocations fail, on a host.
-    fn fail_allocations(_fail: bool) {
-        #[cfg(test)]
-        kernel::alloc::fail_after(_fail.then_some(0));
     }
 
     /// Checks a batch of leaves, each of which is to be read once, and not in memory.

@@ -24,6 +24,10 @@ mod suite {
             Extent,
             Items, //
         },
+        random::{
+            fail_allocations,
+            Random, //
+        },
         tree::{
             tests::array,
             Key,
@@ -204,16 +208,19 @@ mod suite {
         }
     }
 
-    /// A directory whose listing has returned these files.
-    fn listed_after(reading: Reading, inodes: impl IntoIterator<Item = u64>) -> DirReada {
-        let directory = Directory {
+    fn directory(reading: Reading) -> Directory {
+        Directory {
             ino: 5,
             size: 20_000,
             last_index: 1001,
             habit: Habit::Unknown,
             reading,
-        };
-        let mut reada = DirReada::new(DISK, &directory);
+        }
+    }
+
+    /// A directory whose listing has returned these files.
+    fn listed_after(reading: Reading, inodes: impl IntoIterator<Item = u64>) -> DirReada {
+        let mut reada = DirReada::new(DISK, &directory(reading));
         add(&mut reada, inodes);
         reada
     }
@@ -627,6 +634,67 @@ mod suite {
         assert_eq!(first + second, (1 << 16) + 1 - MIN_ALONE - 4);
         assert!(!reada.files.are_done());
         assert!(!read(&mut reada, 90_000) && reada.files.are_done());
+        Ok(())
+    }
+
+    #[test]
+    fn random_reads_are_accounted_for() -> Result {
+        let mut random = Random::new(13);
+        let mut total = 0;
+        for _ in 0..60 {
+            let disk = Disk {
+                rotating: random.below(2) == 0,
+                window_kb: 1 << random.below(14),
+                ..DISK
+            };
+            let tree = tree();
+            // The special files are in the middle, and the last ones are large.
+            let start = [10, 4000, LARGE - 1000][random.below(3) as usize];
+            let mut reada = DirReada::new(disk, &directory(Reading::Unknown));
+            let (mut listed, mut next) = (start, start);
+            let (mut submitted, mut used, mut wasted) = (0, 0, 0);
+            for _ in 0..2000 {
+                tree.is_contended.set(random.below(8) == 0);
+                tree.is_tall.set(random.below(2) == 0);
+                // Leaves that are not in memory end a batch.
+                tree.cached.set((next - FIRST) / 10 + random.below(400));
+                let fails = random.below(16) == 0;
+                if random.below(8) == 0 {
+                    let part = listed..listed + random.below(100);
+                    listed = part.end;
+                    fail_allocations(fails);
+                    add(&mut reada, part);
+                } else {
+                    // Mostly in order. Some files are evicted, or were in memory before.
+                    next += 1 + random.below(32) / 31 * random.below(60);
+                    next = if next > listed { start } else { next };
+                    let is_ahead = [&reada.files.last, &reada.files.passed]
+                        .iter()
+                        .any(|batch| batch.unread.iter().any(|file| file.ino == next));
+                    let has_data = is_ahead != (random.below(32) == 0);
+                    fail_allocations(fails);
+                    used += reada.read(next, has_data, random.below(64) as usize / 63);
+                }
+                if reada.are_files_due() {
+                    reada.plan_files(&tree, ALONE);
+                    let planned = reada.ranges().iter().map(|range| (range.ino, range.len));
+                    fail_allocations(false);
+                    for (ino, len) in array(planned)? {
+                        if random.below(16) == 0 {
+                            reada.skip_file(ino);
+                        } else {
+                            submitted += len;
+                        }
+                    }
+                    total += reada.ranges().len();
+                }
+                fail_allocations(false);
+                wasted += reada.take_wasted_data();
+                assert_eq!(submitted, used + wasted + reada.held_data());
+                assert!(reada.held_data() <= limit(disk) + FIRST_WINDOW);
+            }
+        }
+        assert!(total > 1000);
         Ok(())
     }
 }
