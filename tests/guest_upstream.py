@@ -722,8 +722,8 @@ def grown_while_sent(device):
         return
     Path("/tmp/stream").write_bytes(send.stream)
     guest.run("btrfs", "receive", "-f", "/tmp/stream", received)
-    wrong = [path.name for path in paths[1:] if (received / "sent" / path.name).read_bytes() not in (b"old", new)]
-    print("wrong files:", wrong or "none")
+    wrong = {content for path in paths[1:] if (content := (received / "sent" / path.name).read_bytes()) not in (b"old", new)}
+    print("wrong content:", wrong or "none")
     guest.umount(MNT)
 
 

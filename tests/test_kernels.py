@@ -39,7 +39,7 @@ MENDED = {
     "written_while_sent": (8, "writes lost in files: none"),
     "changed_while_sent with": (9, "wrong files: none, others: none, repeated writes: 0"),
     "changed_while_sent without": (0, "wrong files: none, others: none, repeated writes: 0"),
-    "grown_while_sent": (9, "level 1, then 2: sent\nwrong files: none"),
+    "grown_while_sent": (9, "level 1, then 2: sent\nwrong content: none"),
     "many_levels": (10, "mapped: EUCLEAN\nwarnings: 0"),
     "long_path": (11, "sent: ENAMETOOLONG\nwarnings: 0"),
     "zero_disk_num_bytes": (12, "read: EIO"),
