@@ -505,24 +505,10 @@ def waits(device):
     print(json.dumps({"longest": longest, "commits": len(commits), "waits": sum(seconds > 0.3 for seconds in commits)}))
 
 
-def make_pieces(directory):
-    """Write files with a hole after each block, so that each block is an extent."""
-    for number in range(10):
-        with open(directory / f"pieces{number}", "wb", buffering=0) as file:
-            for start in range(0, 8000 * K, 8 * K):
-                os.pwrite(file.fileno(), bytes(4 * K), start)
-
-
-def committed(device, reader):
-    """Measure the longest commit while a process reads metadata of a slow disk, without the commit's own reads.
-
-    The process walks a large directory, or maps files with many extents.
-    """
+def committed(device):
+    """Measure the longest commit while a process walks a large directory on a slow disk, without the commit's own reads."""
     Path("/proc/sys/kernel/sched_schedstats").write_text("1")
     make_walked(device)
-    if reader == "fiemap":
-        make_pieces(guest.mount(device, MNT))
-        guest.umount(MNT)
     top = guest.mount(guest.delayed(device, 0, 0), MNT, "noatime,commit=1000")
     guest.drop_caches()
     guest.read_directories_ahead()
@@ -530,16 +516,14 @@ def committed(device, reader):
         (top / "changed").touch()
         os.sync()
     guest.slow_down(device, 500)
-    commands = {"find": ["find", top / "inodes", "-printf", "%s\n"],
-                "fiemap": ["filefrag", "-v", *(top / f"pieces{number}" for number in range(10))]}
     times, end = [], time.monotonic() + 15
-    with subprocess.Popen(commands[reader], stdout=subprocess.DEVNULL) as process, counted() as grown:
+    with subprocess.Popen(["find", top / "inodes", "-printf", "%s\n"], stdout=subprocess.DEVNULL) as walker, counted() as grown:
         while time.monotonic() < end:
             start, before = time.monotonic(), guest.waits()["wait_ms"]
             (top / "changed").touch()
             os.sync()
             times.append(time.monotonic() - start - (guest.waits()["wait_ms"] - before) / 1000)
-        process.kill()
+        walker.kill()
     guest.umount(MNT)
     print(json.dumps({"commits": len(times), "longest": max(times), "planned": grown["tree_planned_kb"]}))
 
