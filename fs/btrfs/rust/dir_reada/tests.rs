@@ -1216,6 +1216,104 @@ mod suite {
         Ok(())
     }
 
+    /// A task that walks a directory. Of its entries, every fourth is a directory.
+    struct Walker<'a> {
+        reada: DirReada,
+        listing: &'a [u64],
+        /// The number of entries listed, and the entries to look up and to list next.
+        listed: usize,
+        next: usize,
+        child: usize,
+        walk: Walk,
+    }
+
+    impl Walker<'_> {
+        /// Lists up to `count` entries.
+        fn list(&mut self, count: usize, dirs: &Dirs<'_>, blocks: &Blocks) -> bool {
+            for &ino in self.listing[self.listed..].iter().take(count) {
+                self.listed += 1;
+                let kind = match self.listed % 4 {
+                    0 => Kind::Directory,
+                    _ => Kind::Other,
+                };
+                self.reada.add(2 + self.listed as u64, ino, kind);
+            }
+            let is_due = self.reada.end_part();
+            if is_due {
+                self.reada.plan(dirs, ALONE, blocks);
+            }
+            is_due
+        }
+
+        /// Lists a subdirectory, `step` after the last one.
+        fn descend(&mut self, step: usize, dirs: &Dirs<'_>, blocks: &Blocks) -> bool {
+            self.child = (self.child + 4 * step).min(self.listed / 4 * 4);
+            let Some(&ino) = self.listing[..self.child].last() else {
+                return false;
+            };
+            let is_due = self.reada.list_child(ino, true, self.walk);
+            if is_due {
+                self.reada.plan_children(dirs, ALONE, blocks);
+                self.walk = self.reada.walk();
+            }
+            is_due
+        }
+
+        /// Looks up an entry, `step` after the last one, or an inode that was not listed.
+        fn look_up(&mut self, step: usize, dirs: &Dirs<'_>, blocks: &Blocks) -> bool {
+            self.next = (self.next + step) % (self.listed + 20);
+            let ino = self.listing.get(self.next).copied().unwrap_or(1);
+            let is_due = self.reada.look_up(ino, blocks);
+            if is_due {
+                self.reada.plan(dirs, ALONE, blocks);
+            }
+            is_due
+        }
+    }
+
+    /// Walks a directory in random order, mostly that of the listing, in a tree with `count` leaves.
+    /// Returns the number of leaves planned.
+    fn walk_at_random(
+        random: &mut Random,
+        disk: Disk,
+        dirs: &Dirs<'_>,
+        count: u64, //
+    ) -> Result<usize> {
+        let listing = array((0..2000).map(|number| random.below(count * 10 + 20) + number))?;
+        let mut walker = Walker {
+            reada: DirReada::new(disk, &directory(random.below(5000))),
+            listing: &listing,
+            listed: 0,
+            next: 0,
+            child: 0,
+            walk: Walk::default(),
+        };
+        let mut planned = 0;
+        for _ in 0..1000 {
+            let cached = random.below(count);
+            let blocks = Blocks {
+                unused: 0..random.below(count + 1) * (random.below(64) / 63),
+                cached: cached..cached + random.below(20),
+            };
+            dirs.tree.is_contended.set(random.below(4) == 0);
+            dirs.tree.has_parents.set(random.below(2) == 0);
+            dirs.are_cached.set(random.below(2) == 0);
+            let step = 1 + (random.below(16) / 15 * random.below(40)) as usize;
+            fail_allocations(random.below(8) == 0);
+            let is_planned = match random.below(6) {
+                0 => walker.list(random.below(60) as usize, dirs, &blocks),
+                1 => walker.descend(step, dirs, &blocks),
+                _ => walker.look_up(step, dirs, &blocks),
+            };
+            fail_allocations(false);
+            if is_planned {
+                check(&walker.reada, disk, &blocks)?;
+                planned += walker.reada.leaves().len();
+            }
+        }
+        Ok(planned)
+    }
+
     #[test]
     fn random_walks_stay_within_their_limits() -> Result {
         let mut random = Random::new(11);
@@ -1234,63 +1332,7 @@ mod suite {
                 window_kb: 1 << random.below(14),
                 ..DISK
             };
-            // Of the entries, every fourth is a directory.
-            let listing = array((0..2000).map(|number| random.below(count * 10 + 20) + number))?;
-            let mut reada = DirReada::new(disk, &directory(random.below(5000)));
-            let (mut listed, mut next, mut child, mut walk) = (0, 0, 0, Walk::default());
-            for _ in 0..1000 {
-                let cached = random.below(count);
-                let blocks = Blocks {
-                    unused: 0..random.below(count + 1) * (random.below(64) / 63),
-                    cached: cached..cached + random.below(20),
-                };
-                dirs.tree.is_contended.set(random.below(4) == 0);
-                dirs.tree.has_parents.set(random.below(2) == 0);
-                dirs.are_cached.set(random.below(2) == 0);
-                // Mostly in the order of the listing.
-                let step = 1 + random.below(16) / 15 * random.below(40);
-                let event = random.below(6);
-                let is_expected = random.below(4) > 0;
-                let is_planned;
-                fail_allocations(random.below(8) == 0);
-                if event == 0 {
-                    let part = listing[listed..].iter().take(random.below(60) as usize);
-                    for &ino in part {
-                        listed += 1;
-                        let is_directory = listed % 4 == 0;
-                        let kind = if is_directory {
-                            Kind::Directory
-                        } else {
-                            Kind::Other
-                        };
-                        reada.add(2 + listed as u64, ino, kind);
-                    }
-                    is_planned = reada.end_part();
-                    if is_planned {
-                        reada.plan(&dirs, ALONE, &blocks);
-                    }
-                } else if event == 1 && child + 4 < listed {
-                    child += 4 * step as usize;
-                    let ino = listing[child.min(listed) / 4 * 4 - 1];
-                    is_planned = reada.list_child(ino, is_expected, walk);
-                    if is_planned {
-                        reada.plan_children(&dirs, ALONE, &blocks);
-                        walk = reada.walk();
-                    }
-                } else {
-                    next = (next + step as usize) % (listed + 20);
-                    let ino = listing.get(next).copied().unwrap_or(next as u64);
-                    is_planned = reada.look_up(ino, &blocks);
-                    if is_planned {
-                        reada.plan(&dirs, ALONE, &blocks);
-                    }
-                }
-                fail_allocations(false);
-                if is_planned {
-                    check(&reada, disk, &blocks)?;
-                    planned += reada.leaves().len();
-                }
-            }
+            planned += walk_at_random(&mut random, disk, &dirs, count)?;
         }
         assert!(planned > 1000);
         Ok(())

@@ -236,13 +236,16 @@ mod suite {
         }
     }
 
+    /// Whether the data of a file was read ahead, and the file not read yet.
+    fn is_ahead(reada: &DirReada, ino: u64) -> bool {
+        [&reada.files.last, &reada.files.passed]
+            .iter()
+            .any(|batch| batch.unread.iter().any(|file| file.ino == ino))
+    }
+
     /// Reads a file that is not in memory, unless it was read ahead. Returns whether to plan.
     fn read(reada: &mut DirReada, ino: u64) -> bool {
-        let has_data = |file: &Ahead| file.ino == ino;
-        let batches = [&reada.files.last, &reada.files.passed];
-        let has_data = batches
-            .iter()
-            .any(|batch| batch.unread.iter().any(has_data));
+        let has_data = is_ahead(reada, ino);
         reada.read(ino, has_data, 0);
         reada.are_files_due()
     }
@@ -637,64 +640,70 @@ mod suite {
         Ok(())
     }
 
+    /// Plans a batch, of which some files cannot be read. Returns the bytes of the others.
+    fn plan_at_random(random: &mut Random, reada: &mut DirReada, tree: &Files) -> Result<u64> {
+        reada.plan_files(tree, ALONE);
+        fail_allocations(false);
+        let mut bytes = 0;
+        for range in array(reada.ranges().iter().copied())? {
+            if random.below(16) == 0 {
+                reada.skip_file(range.ino);
+            } else {
+                bytes += range.len;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Lists and reads files from `start` on, mostly in order. Returns the bytes read ahead.
+    fn read_at_random(random: &mut Random, disk: Disk, start: u64) -> Result<u64> {
+        let tree = tree();
+        let mut reada = DirReada::new(disk, &directory(Reading::Unknown));
+        let (mut listed, mut next) = (start, start);
+        let (mut submitted, mut used, mut wasted) = (0, 0, 0);
+        for _ in 0..2000 {
+            tree.is_contended.set(random.below(8) == 0);
+            tree.is_tall.set(random.below(2) == 0);
+            // Leaves that are not in memory end a batch.
+            tree.cached.set((next - FIRST) / 10 + random.below(400));
+            fail_allocations(random.below(16) == 0);
+            if random.below(8) == 0 {
+                let part = listed..listed + random.below(100);
+                listed = part.end;
+                add(&mut reada, part);
+            } else {
+                next += 1 + random.below(32) / 31 * random.below(60);
+                next = if next > listed { start } else { next };
+                // Some files are evicted, or were in memory before.
+                let has_data = is_ahead(&reada, next) != (random.below(32) == 0);
+                used += reada.read(next, has_data, random.below(64) as usize / 63);
+            }
+            if reada.are_files_due() {
+                submitted += plan_at_random(random, &mut reada, &tree)?;
+            }
+            fail_allocations(false);
+            wasted += reada.take_wasted_data();
+            assert_eq!(submitted, used + wasted + reada.held_data());
+            assert!(reada.held_data() <= limit(disk) + FIRST_WINDOW);
+        }
+        Ok(submitted)
+    }
+
     #[test]
     fn random_reads_are_accounted_for() -> Result {
         let mut random = Random::new(13);
-        let mut total = 0;
+        let mut submitted = 0;
         for _ in 0..60 {
             let disk = Disk {
                 rotating: random.below(2) == 0,
                 window_kb: 1 << random.below(14),
                 ..DISK
             };
-            let tree = tree();
             // The special files are in the middle, and the last ones are large.
             let start = [10, 4000, LARGE - 1000][random.below(3) as usize];
-            let mut reada = DirReada::new(disk, &directory(Reading::Unknown));
-            let (mut listed, mut next) = (start, start);
-            let (mut submitted, mut used, mut wasted) = (0, 0, 0);
-            for _ in 0..2000 {
-                tree.is_contended.set(random.below(8) == 0);
-                tree.is_tall.set(random.below(2) == 0);
-                // Leaves that are not in memory end a batch.
-                tree.cached.set((next - FIRST) / 10 + random.below(400));
-                let fails = random.below(16) == 0;
-                if random.below(8) == 0 {
-                    let part = listed..listed + random.below(100);
-                    listed = part.end;
-                    fail_allocations(fails);
-                    add(&mut reada, part);
-                } else {
-                    // Mostly in order. Some files are evicted, or were in memory before.
-                    next += 1 + random.below(32) / 31 * random.below(60);
-                    next = if next > listed { start } else { next };
-                    let is_ahead = [&reada.files.last, &reada.files.passed]
-                        .iter()
-                        .any(|batch| batch.unread.iter().any(|file| file.ino == next));
-                    let has_data = is_ahead != (random.below(32) == 0);
-                    fail_allocations(fails);
-                    used += reada.read(next, has_data, random.below(64) as usize / 63);
-                }
-                if reada.are_files_due() {
-                    reada.plan_files(&tree, ALONE);
-                    let planned = reada.ranges().iter().map(|range| (range.ino, range.len));
-                    fail_allocations(false);
-                    for (ino, len) in array(planned)? {
-                        if random.below(16) == 0 {
-                            reada.skip_file(ino);
-                        } else {
-                            submitted += len;
-                        }
-                    }
-                    total += reada.ranges().len();
-                }
-                fail_allocations(false);
-                wasted += reada.take_wasted_data();
-                assert_eq!(submitted, used + wasted + reada.held_data());
-                assert!(reada.held_data() <= limit(disk) + FIRST_WINDOW);
-            }
+            submitted += read_at_random(&mut random, disk, start)?;
         }
-        assert!(total > 1000);
+        assert!(submitted > 10_000 * K);
         Ok(())
     }
 }
