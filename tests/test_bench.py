@@ -190,6 +190,8 @@ def test_the_readahead_is_as_large_and_as_early_as_measured(tmp_path, device):
     assert fiemap["share_cache_hits"] == 0 < fiemap["share_cache_misses"]
 
 
+# It builds a kernel of its own.
+@pytest.mark.timeout(1800)
 def test_single_operations_are_timed(tmp_path):
     output_of(BENCH / "run", "--kind", "micro", "--output", tmp_path / "out")
     rows = re.findall(r"^\| .+ \| [\d.]+ \S+ \| [\d.]+ \S+ \|$", (tmp_path / "out/report.md").read_text(), re.M)
