@@ -1271,7 +1271,7 @@ mod suite {
         }
     }
 
-    /// Walks a directory in random order, mostly that of the listing, in a tree with `count` leaves.
+    /// Walks a directory, mostly in the order of the listing, in a tree with `count` leaves.
     /// Returns the number of leaves planned.
     fn walk_at_random(
         random: &mut Random,
