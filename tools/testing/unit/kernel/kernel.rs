@@ -16,7 +16,7 @@ pub unsafe trait Zeroable: Sized {
     }
 }
 
-/// Memory and arrays. An allocation fails if a test has said so with [`fail_after`].
+/// Memory and arrays. An allocation fails if a test has said so with [`fail`](alloc::fail).
 pub mod alloc {
     use std::{
         cell::Cell,
@@ -37,23 +37,12 @@ pub mod alloc {
     pub struct PushError<T>(pub T);
 
     thread_local! {
-        static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
+        static FAILS: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Let all allocations of this thread fail after the next `count` ones, or none with `None`.
-    pub fn fail_after(count: Option<u64>) {
-        LEFT.set(count);
-    }
-
-    fn allocate() -> Result<(), AllocError> {
-        match LEFT.get() {
-            Some(0) => Err(AllocError),
-            Some(count) => {
-                LEFT.set(Some(count - 1));
-                Ok(())
-            }
-            None => Ok(()),
-        }
+    /// Lets all allocations of this thread fail from now on, or none.
+    pub fn fail(fails: bool) {
+        FAILS.set(fails);
     }
 
     /// `KVVec` and `KVec` of the kernel.
@@ -88,7 +77,9 @@ pub mod alloc {
             if self.0.capacity() - self.0.len() >= additional {
                 return Ok(());
             }
-            allocate()?;
+            if FAILS.get() {
+                return Err(AllocError);
+            }
             // As in the kernel: at least twice the capacity.
             let wanted = (self.0.len() + additional).max(self.0.capacity() * 2);
             self.0.reserve_exact(wanted - self.0.len());
@@ -109,26 +100,10 @@ pub mod alloc {
             Ok(())
         }
 
-        pub fn pop(&mut self) -> Option<T> {
-            self.0.pop()
-        }
-
         pub fn remove(&mut self, index: usize) -> Result<T, ()> {
             (index < self.0.len())
                 .then(|| self.0.remove(index))
                 .ok_or(())
-        }
-
-        pub fn insert_within_capacity(
-            &mut self,
-            index: usize,
-            item: T,
-        ) -> Result<(), PushError<T>> {
-            if self.0.len() == self.0.capacity() {
-                return Err(PushError(item));
-            }
-            self.0.insert(index, item);
-            Ok(())
         }
 
         pub fn resize(&mut self, len: usize, value: T, flags: Flags) -> Result<(), AllocError>
@@ -150,12 +125,6 @@ pub mod alloc {
 
         pub fn retain(&mut self, keep: impl FnMut(&mut T) -> bool) {
             self.0.retain_mut(keep);
-        }
-    }
-
-    impl<T> Default for KVVec<T> {
-        fn default() -> Self {
-            Self::new()
         }
     }
 
@@ -211,15 +180,9 @@ pub mod sizes {
 
     sizes! {
         SZ_1K = 1 << 10;
-        SZ_4K = 4 << 10;
-        SZ_8K = 8 << 10;
         SZ_16K = 16 << 10;
-        SZ_32K = 32 << 10;
         SZ_64K = 64 << 10;
         SZ_128K = 128 << 10;
-        SZ_256K = 256 << 10;
-        SZ_1M = 1 << 20;
-        SZ_2M = 2 << 20;
         SZ_4M = 4 << 20;
         SZ_256M = 256 << 20;
     }
