@@ -238,8 +238,37 @@ def test_a_step_says_how_long_it_took(monkeypatch, capsys):
 
 
 def test_a_build_says_what_it_does_and_how_long_it_took():
-    said = subprocess.run([SRC / "scripts/build", "um-c"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=True).stderr
-    assert re.search(r"build: um-c\nbuild: um-c: (\d+ min )?\d+ s\n$", said), said
+    build("um-c")
+    (BUILD / "um-c/inputs").unlink()
+    first, second = (subprocess.run([SRC / "scripts/build", "um-c"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=True)
+                     for _ in range(2))
+    assert re.search(r"build: um-c\nbuild: um-c: (\d+ min )?\d+ s\n$", first.stderr), first.stderr
+    # Nothing has changed since.
+    assert second.stderr == "" and second.stdout == first.stdout == f"{BUILD}/um-c/linux\n"
+
+
+def test_a_result_is_built_again_if_its_inputs_change(tmp_path, monkeypatch):
+    script = module("build")
+    files = ("fs/btrfs/rust/a.rs", "fs/btrfs/rust/a.c", "fs/btrfs/rust/a.h", "fs/btrfs/rust/Makefile", "fs/btrfs/a.c", common.REVISION)
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("old")
+    (tmp_path / ".btrfs-rust").write_text("\n".join(files[:-1]))
+    flavours = [script.FLAVOURS[name] for name in ("um-c", "um-rust")]
+    before = [script.inputs(tmp_path, flavour) for flavour in flavours]
+    assert None not in before and before[0] != before[1]
+    for name in files:
+        (tmp_path / name).write_text("new")
+        changed = [script.inputs(tmp_path, flavour) != old for flavour, old in zip(flavours, before)]
+        # A kernel without CONFIG_BTRFS_RUST does not build these files.
+        assert changed == [name not in files[:2], True], name
+        (tmp_path / name).write_text("old")
+    flavour = script.Flavour("um", (), result="fs/btrfs/a.c")
+    (tmp_path / ".config").touch()
+    kept = script.keep(common.Place(tmp_path, tmp_path, tmp_path, tmp_path, ()), flavour, tmp_path / "kept", before[0])
+    assert [script.built(flavour, tmp_path / "kept", digest) for digest in (before[0], before[1], None)] == [kept, None, None]
+    monkeypatch.setenv("KDIR", str(tmp_path))
+    assert script.inputs(tmp_path, flavours[0]) is None
 
 
 def test_what_waits_for_another_run_says_so(tmp_path, capsys):
