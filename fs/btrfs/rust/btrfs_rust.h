@@ -134,17 +134,6 @@ struct btrfs_rust_file_range {
 };
 
 /*
- * A walk that descends into subdirectories: the size of its batches in key order, in leaves, or 0;
- * the leaves that it has passed, the unused ones of them, and the number of leaves to judge by.
- */
-struct btrfs_rust_walk {
-	u32 size;
-	u32 passed;
-	u32 unused;
-	u32 enough;
-};
-
-/*
  * A directory; @size is that of its inode, @last_index the index of its last entry. Directories
  * listed before it set the others: the window to begin with, in leaves, or 0; whether lookups are
  * in the order of inode numbers; whether one was read ahead and none of its entries looked up; and
@@ -208,9 +197,8 @@ struct btrfs_rust_leaves btrfs_rust_dir_reada_plan_list(struct btrfs_rust_dir_re
 							struct btrfs_rust_others others);
 void btrfs_rust_dir_reada_add(struct btrfs_rust_dir_reada *reada, u64 index, u64 ino,
 			      u8 type);
-bool btrfs_rust_dir_reada_list_child(struct btrfs_rust_dir_reada *reada, u64 ino, bool is_expected,
-				     struct btrfs_rust_walk walk);
-struct btrfs_rust_walk btrfs_rust_dir_reada_walk(const struct btrfs_rust_dir_reada *reada);
+bool btrfs_rust_dir_reada_list_child(struct btrfs_rust_dir_reada *reada, u64 ino,
+				     bool is_expected);
 struct btrfs_rust_leaves btrfs_rust_dir_reada_plan_children(struct btrfs_rust_dir_reada *reada,
 							    struct btrfs_root *root,
 							    struct btrfs_rust_others others);

@@ -151,11 +151,8 @@ static void report_listing(struct dentry *dentry, bool is_expected)
 	if (parent != dir && parent->root == dir->root)
 		reada = btrfs_dir_reada_get(parent, true);
 	if (reada && mutex_trylock(&reada->lock)) {
-		if (btrfs_rust_dir_reada_list_child(&reada->plan, btrfs_ino(dir), is_expected,
-						    btrfs_dir_readas_walk(parent->root)) &&
-		    read_batch(reada, parent->root, btrfs_rust_dir_reada_plan_children))
-			btrfs_dir_readas_set_walk(parent->root,
-						  btrfs_rust_dir_reada_walk(&reada->plan));
+		if (btrfs_rust_dir_reada_list_child(&reada->plan, btrfs_ino(dir), is_expected))
+			read_batch(reada, parent->root, btrfs_rust_dir_reada_plan_children);
 		hold(reada);
 		mutex_unlock(&reada->lock);
 	}

@@ -56,8 +56,6 @@ void btrfs_dir_readas_init(struct btrfs_fs_info *fs_info);
 void btrfs_dir_readas_destroy(struct btrfs_fs_info *fs_info);
 void btrfs_dir_readas_add(struct btrfs_dir_reada *reada, struct btrfs_inode *dir);
 void btrfs_dir_readas_ask(const struct btrfs_inode *dir, struct btrfs_rust_directory *directory);
-struct btrfs_rust_walk btrfs_dir_readas_walk(struct btrfs_root *root);
-void btrfs_dir_readas_set_walk(struct btrfs_root *root, struct btrfs_rust_walk walk);
 struct btrfs_dir_reada *btrfs_dir_reada_get(struct btrfs_inode *dir, bool is_use);
 void btrfs_dir_reada_use(struct btrfs_dir_reada *reada);
 void btrfs_dir_reada_put(struct btrfs_dir_reada *reada);

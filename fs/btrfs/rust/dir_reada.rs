@@ -19,8 +19,7 @@
 //! The leaves with DIR_ITEMs are used in random order. They are planned as the lookups double.
 //!
 //! A task that descends into subdirectories needs the inodes in the next ones, too; see
-//! [`Children`], and [`KeyOrder`] for trees that are laid out in the order of the walk. One that
-//! reads the files needs their data, too; see [`Files`].
+//! [`Children`]. One that reads the files needs their data, too; see [`Files`].
 
 use kernel::{
     prelude::*,
@@ -52,7 +51,6 @@ mod entries;
 mod files;
 mod hasty;
 mod head;
-mod key_order;
 mod names;
 mod sequence;
 
@@ -81,14 +79,13 @@ pub(crate) use directory::{
 use entries::Entries;
 use files::Files;
 use hasty::Hasty;
-use key_order::KeyOrder;
-pub(crate) use key_order::Walk;
 use names::Names;
 
 /// Lookups before the first plan: a task that looks up a single entry reads no more for that.
 const MIN_LOOKUPS: usize = 2;
 
-/// Lookups of entries that were not listed, before the first plan, that end the readahead.
+/// Lookups of entries that were not listed, before the first plan, that end the readahead; and
+/// reads in a row that do not follow the order of the files, before it is found again.
 const MAX_STRAYS: usize = 32;
 
 /// Maximum number of entries noted at a time, in 1 MiB: `fts` lists 100,000 entries before it looks
@@ -130,7 +127,6 @@ pub(crate) struct DirReada {
     entries: Entries,
     names: Names,
     children: Children,
-    key_order: KeyOrder,
     files: Files,
     /// Set if the order of the lookups is known or expected.
     is_started: bool,
@@ -176,7 +172,6 @@ impl DirReada {
             entries: Entries::new(),
             names: Names::new(names, listing, mark),
             children: Children::new(Self::window(disk, window)),
-            key_order: KeyOrder::new(Self::window(disk, window)),
             files: Files::new(disk, directory.reading),
             is_started: is_expected,
             by_inode,
@@ -335,7 +330,7 @@ impl DirReada {
                 Usage::Little => self.is_stopped = true,
             }
             if !self.is_stopped {
-                let held = self.batches.len() + self.children.held() + self.held_in_key_order();
+                let held = self.batches.len() + self.children.held();
                 self.plan_inodes(tree, self.room(self.window, held, others), cache);
             }
         }

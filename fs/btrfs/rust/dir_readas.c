@@ -258,27 +258,3 @@ void btrfs_dir_readas_ask(const struct btrfs_inode *dir, struct btrfs_rust_direc
 		btrfs_dir_reada_put(others[i]);
 	}
 }
-
-/* The walk of the current task in the tree of @root. Another walk begins without experience. */
-struct btrfs_rust_walk btrfs_dir_readas_walk(struct btrfs_root *root)
-{
-	struct btrfs_dir_readas *dirs = &root->fs_info->dir_readas;
-	struct btrfs_rust_walk walk = { };
-
-	spin_lock(&dirs->lock);
-	if (dirs->walk_root == btrfs_root_id(root) && dirs->walk_pid == current->pid)
-		walk = dirs->walk;
-	spin_unlock(&dirs->lock);
-	return walk;
-}
-
-void btrfs_dir_readas_set_walk(struct btrfs_root *root, struct btrfs_rust_walk walk)
-{
-	struct btrfs_dir_readas *dirs = &root->fs_info->dir_readas;
-
-	spin_lock(&dirs->lock);
-	dirs->walk_root = btrfs_root_id(root);
-	dirs->walk_pid = current->pid;
-	dirs->walk = walk;
-	spin_unlock(&dirs->lock);
-}

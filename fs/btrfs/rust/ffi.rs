@@ -88,7 +88,7 @@ check_prototypes! {
         btrfs_rust_dir_reada_list, btrfs_rust_dir_reada_plan_list, btrfs_rust_dir_reada_add,
         btrfs_rust_dir_reada_held, btrfs_rust_dir_reada_is_done,
         btrfs_rust_dir_reada_end_part, btrfs_rust_dir_reada_look_up,
-        btrfs_rust_dir_reada_plan, btrfs_rust_dir_reada_walk, btrfs_rust_dir_reada_list_child,
+        btrfs_rust_dir_reada_plan, btrfs_rust_dir_reada_list_child,
         btrfs_rust_dir_reada_plan_children;
     files: btrfs_rust_dir_reada_read, btrfs_rust_dir_reada_are_files_due,
         btrfs_rust_dir_reada_plan_files, btrfs_rust_dir_reada_skip_file;

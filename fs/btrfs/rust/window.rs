@@ -102,22 +102,9 @@ impl Window {
         }
     }
 
-    /// A window that is `size` now; not less than `first` in [`Window::room`].
-    pub(crate) fn fixed(first: u64, size: u64) -> Self {
-        Self {
-            size,
-            ..Self::new(first, size.max(first))
-        }
-    }
-
     /// The current size.
     pub(crate) fn size(&self) -> u64 {
         self.size
-    }
-
-    /// The initial size.
-    pub(crate) fn first(&self) -> u64 {
-        self.first
     }
 
     /// The maximum size.

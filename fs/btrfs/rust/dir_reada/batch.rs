@@ -66,7 +66,7 @@ fn count_unused(leaves: &[u64], cache: &impl Cache) -> usize {
 }
 
 /// Leaves or files that are judged together, if batches are smaller.
-pub(super) const ENOUGH: usize = 4 * FEW_UNUSED;
+const ENOUGH: usize = 4 * FEW_UNUSED;
 
 /// The leaves or files of batches that the task has passed, and the unused ones of them.
 #[derive(Default)]
@@ -219,7 +219,6 @@ impl DirReada {
         } else {
             self.batches.len()
         };
-        (inodes + self.children.held() + self.held_in_key_order()) as u64
-            * u64::from(self.disk.nodesize)
+        (inodes + self.children.held()) as u64 * u64::from(self.disk.nodesize)
     }
 }

@@ -22,8 +22,7 @@ use super::{
     },
     Cache,
     DirReada,
-    Hasty,
-    Walk, //
+    Hasty, //
 };
 use crate::{
     ffi::OptionalVec,
@@ -76,8 +75,6 @@ pub(super) struct Children {
     /// Position after the subdirectory that was listed last, and the number of those listed.
     listed: usize,
     count_listed: usize,
-    /// Set if the last subdirectory listed makes a batch due.
-    is_due: bool,
     /// Position of the last batch, of the next subdirectory in it, and of its end.
     mark: usize,
     next: usize,
@@ -105,7 +102,6 @@ impl Children {
             inodes: OptionalVec::new(),
             listed: 0,
             count_listed: 0,
-            is_due: false,
             mark: 0,
             next: 0,
             end: 0,
@@ -137,7 +133,6 @@ impl Children {
     /// Notes that the task has listed the subdirectory `ino`. Returns whether to plan a batch.
     pub(super) fn list(&mut self, ino: u64) -> bool {
         self.count_listed += 1;
-        self.is_due = false;
         let rest = self.inodes.get(self.listed..).unwrap_or_default();
         let Some(skipped) = rest.iter().position(|child| *child == ino) else {
             return false;
@@ -145,8 +140,7 @@ impl Children {
         self.listed += skipped + 1;
         self.next = self.next.max(self.listed);
         let is_due = self.next < self.inodes.len() && (self.is_cut || self.listed > self.mark);
-        self.is_due = !self.is_stopped && (is_due || !self.deeper.is_empty());
-        self.is_due
+        !self.is_stopped && (is_due || !self.deeper.is_empty())
     }
 
     /// Allocates memory for a batch of `count` leaves. Returns whether there is some.
@@ -163,9 +157,6 @@ impl Children {
 
     /// Begins a batch, or continues the last one. Returns whether to plan it.
     fn begin(&mut self, cache: &impl Cache) -> bool {
-        if !self.is_due() {
-            return false;
-        }
         if self.listed <= self.mark || (self.is_cut && self.next < self.end) {
             return true;
         }
@@ -300,27 +291,6 @@ impl Children {
         self.batches.len()
     }
 
-    /// Whether the subdirectory that was listed last makes a batch due.
-    pub(super) fn is_due(&self) -> bool {
-        self.is_due
-    }
-
-    /// Whether `ino` is the subdirectory that was listed last, and there are others after it.
-    fn has_listed(&self, ino: u64) -> bool {
-        let last = self.listed.checked_sub(1);
-        let last = last.and_then(|last| self.inodes.get(last));
-        last == Some(&ino) && !self.are_listed()
-    }
-
-    /// The subdirectory that was listed last, and the last one after it up to which inode numbers
-    /// ascend, each by at most `gap`.
-    pub(super) fn in_order(&self, gap: u64) -> Option<(u64, u64)> {
-        let rest = self.inodes.get(self.listed.checked_sub(1)?..)?;
-        let is_near = |pair: &[u64]| pair[0] < pair[1] && pair[1] - pair[0] <= gap;
-        let count = rest.windows(2).take_while(|pair| is_near(pair)).count();
-        Some((*rest.first()?, *rest.get(count)?))
-    }
-
     /// The number of subdirectories that the task has listed.
     pub(super) fn count_listed(&self) -> usize {
         self.count_listed
@@ -335,17 +305,13 @@ impl Children {
 impl DirReada {
     /// Notes that the task has listed the subdirectory `ino`, and whether lookups of its entries
     /// are expected. Returns whether to plan a batch for the next ones.
-    pub(crate) fn list_child(&mut self, ino: u64, is_expected: bool, walk: Walk) -> bool {
-        self.key_order.walk = walk;
+    pub(crate) fn list_child(&mut self, ino: u64, is_expected: bool) -> bool {
         let most = self.children.window.most() as usize + MAX_LEAVES;
-        let is_due = self.children.list(ino);
-        let in_key_order = self.children.has_listed(ino) && self.key_order.is_due(ino);
-        (is_due || in_key_order)
+        self.children.list(ino)
             && is_expected
             && self.is_started
             && !self.is_stopped
-            && (!is_due || self.children.reserve(most))
-            && self.key_order.reserve()
+            && self.children.reserve(most)
             && self.reserve(most)
     }
 
@@ -362,12 +328,10 @@ impl DirReada {
         };
         if self.children.begin(cache) {
             // The last batch for subdirectories may go on.
-            let passed = self.children.batches.passed() + self.held_in_key_order();
-            let held = self.batches.len() + passed;
+            let held = self.batches.len() + self.children.batches.passed();
             let room = self.room(self.children.window, held, others);
             self.children.plan(tree, room, cache, &mut self.leaves);
         }
-        self.plan_in_key_order(tree, others, cache);
         self.sort(self.leaves.len());
     }
 }

@@ -9,8 +9,9 @@ use crate::{
     sort::sort_by_key, //
 };
 
-/// A lookup that is at most this many entries behind the previous one follows the listing.
-const NEAR: usize = 16;
+/// A lookup or a read that is at most this many entries behind the previous one follows the
+/// listing.
+pub(super) const NEAR: usize = 16;
 
 /// Misses after which a lookup is searched in all entries; again when they have doubled.
 const MAX_MISSES: usize = 16;

@@ -11,8 +11,12 @@ use kernel::prelude::*;
 
 use super::{
     directory::Reading,
-    entries::Entries,
-    files::MAX_SCANNED, //
+    entries::{
+        Entries,
+        NEAR, //
+    },
+    files::MAX_SCANNED,
+    MAX_STRAYS, //
 };
 use crate::{
     ffi::OptionalVec,
@@ -22,13 +26,6 @@ use crate::{
 /// Reads before the order is known; and those if the files of the directory before were not read.
 const MIN_READS: usize = 2;
 const MIN_READS_REFUSED: usize = 8;
-
-/// Reads in a row that do not follow the order, before it is found again; and those before it is
-/// known that end the search.
-const MAX_STRAYS: usize = 32;
-
-/// A read that is at most this many files after the previous one follows it.
-const NEAR: usize = 16;
 
 /// Maximum number of files noted, in 512 KiB.
 const MAX_NOTED: usize = 1 << 16;

@@ -478,7 +478,7 @@ mod suite {
         // Lookups of subdirectories that are then listed do not count.
         for ino in 2000..2003 {
             reada.children.add(ino, usize::MAX);
-            reada.list_child(ino, false, Walk::default());
+            reada.list_child(ino, false);
         }
         assert_eq!(reada.habit(&ALL_UNUSED), Habit::Unknown);
         walk(&mut reada, &tree, 14..16)?;
@@ -770,32 +770,29 @@ mod suite {
         let dirs = dirs(&leaves, &entries);
         let mut reada = descended();
         // A directory elsewhere does not count.
-        assert!(!reada.list_child(7, true, Walk::default()));
-        assert!(reada.list_child(10, true, Walk::default()));
+        assert!(!reada.list_child(7, true));
+        assert!(reada.list_child(10, true));
         // Entries of 11 and 12, and nothing of the subdirectory that is being listed.
         assert_eq!(*plan_children(&mut reada, &dirs)?, [101, 102]);
         // The last entry of 11 is a directory. That has no entries.
-        assert!(reada.list_child(11, true, Walk::default()));
+        assert!(reada.list_child(11, true));
         assert_eq!(*plan_children(&mut reada, &dirs)?, [103, 104, 105, 106]);
-        assert!(!reada.list_child(12, true, Walk::default()));
-        assert!(reada.list_child(13, true, Walk::default()));
+        assert!(!reada.list_child(12, true));
+        assert!(reada.list_child(13, true));
         assert_eq!(plan_children(&mut reada, &dirs)?.len(), 8);
         assert_eq!(reada.held(), 12 << 14);
-        assert!(!reada.list_child(14, true, Walk::default()) && !reada.is_done());
+        assert!(!reada.list_child(14, true) && !reada.is_done());
         // Subdirectories in memory are passed over.
-        assert!(!reada.list_child(29, true, Walk::default()));
+        assert!(!reada.list_child(29, true));
         assert_eq!(reada.held(), 0);
         // Listings without lookups do not start it.
         let mut reada = descended();
-        assert!(
-            !reada.list_child(10, false, Walk::default())
-                && reada.list_child(11, true, Walk::default())
-        );
+        assert!(!reada.list_child(10, false) && reada.list_child(11, true));
         // A leaf with entries of two subdirectories is read once.
         let entries = [(11, 1000, false), (12, 1001, false)];
         let dirs = self::dirs(&leaves, &entries);
         let mut reada = descended();
-        assert!(reada.list_child(10, true, Walk::default()));
+        assert!(reada.list_child(10, true));
         assert_eq!(*plan_children(&mut reada, &dirs)?, [100]);
         Ok(())
     }
@@ -806,30 +803,30 @@ mod suite {
         let dirs = dirs(&leaves, &entries);
         let mut reada = descended();
         dirs.are_cached.set(false);
-        assert!(reada.list_child(10, true, Walk::default()));
+        assert!(reada.list_child(10, true));
         // The leaf of the subdirectories 11 and 12.
         assert_eq!(*plan_children(&mut reada, &dirs)?, [1]);
         dirs.are_cached.set(true);
-        assert!(reada.list_child(11, true, Walk::default()));
+        assert!(reada.list_child(11, true));
         assert_eq!(*plan_children(&mut reada, &dirs)?, [102]);
         // A plan that yields goes on at the next listing.
-        assert!(reada.list_child(12, true, Walk::default()));
+        assert!(reada.list_child(12, true));
         dirs.tree.is_contended.set(true);
         assert!(plan_children(&mut reada, &dirs)?.is_empty());
         dirs.tree.is_contended.set(false);
-        assert!(reada.list_child(13, true, Walk::default()));
+        assert!(reada.list_child(13, true));
         assert_eq!(*plan_children(&mut reada, &dirs)?, [104, 105, 106]);
         // Directories further below are kept until their entries are in memory.
         let entries = [(11, 1000, true), (1000, 2000, false)];
         let dirs = self::dirs(&leaves, &entries);
         let mut reada = descended();
-        assert!(reada.list_child(10, true, Walk::default()));
+        assert!(reada.list_child(10, true));
         assert_eq!(*plan_children(&mut reada, &dirs)?, [100]);
         dirs.are_cached.set(false);
-        assert!(reada.list_child(11, true, Walk::default()));
+        assert!(reada.list_child(11, true));
         plan_children(&mut reada, &dirs)?;
         dirs.are_cached.set(true);
-        assert!(reada.list_child(12, true, Walk::default()));
+        assert!(reada.list_child(12, true));
         assert_eq!(plan_children(&mut reada, &dirs)?.first(), Some(&200));
         Ok(())
     }
@@ -843,10 +840,10 @@ mod suite {
         dirs.tree.has_parents.set(false);
         let mut reada = descended();
         dirs.tree.is_contended.set(true);
-        assert!(reada.list_child(10, true, Walk::default()));
+        assert!(reada.list_child(10, true));
         assert!(plan_children(&mut reada, &dirs)?.is_empty());
         dirs.tree.is_contended.set(false);
-        assert!(reada.list_child(11, true, Walk::default()));
+        assert!(reada.list_child(11, true));
         assert_eq!(*plan_children(&mut reada, &dirs)?, [102]);
         Ok(())
     }
@@ -863,7 +860,7 @@ mod suite {
         let mut reada = descended();
         let mut waits = 0;
         for ino in 10..15 {
-            if reada.list_child(ino, true, Walk::default()) {
+            if reada.list_child(ino, true) {
                 plan_children(&mut reada, &dirs)?;
                 let count = dirs.tree.waits.take();
                 assert!(count <= 2);
@@ -891,7 +888,7 @@ mod suite {
                 reada.add(ino, ino, Kind::Directory);
                 walk(&mut reada, &tree, [ino])?;
             }
-            assert_eq!(reada.list_child(listed, true, Walk::default()), is_due);
+            assert_eq!(reada.list_child(listed, true), is_due);
         }
         Ok(())
     }
@@ -904,7 +901,7 @@ mod suite {
         let mut reada = descended();
         let mut found = KVVec::new();
         for ino in 10..14 {
-            if reada.list_child(ino, true, Walk::default()) {
+            if reada.list_child(ino, true) {
                 for address in plan_children(&mut reada, &dirs)? {
                     found.push(address, GFP_KERNEL)?;
                 }
@@ -916,7 +913,7 @@ mod suite {
         let dirs = self::dirs(&leaves, &entries);
         let mut reada = descended();
         for ino in 10..20 {
-            if reada.list_child(ino, true, Walk::default()) {
+            if reada.list_child(ino, true) {
                 assert!(plan_children(&mut reada, &dirs)?.len() <= 1);
             }
         }
@@ -932,7 +929,7 @@ mod suite {
         let mut reada = descended();
         let mut batches = 0;
         for ino in CHILDREN {
-            if reada.list_child(ino, true, Walk::default()) {
+            if reada.list_child(ino, true) {
                 reada.plan_children(&dirs, ALONE, &ALL_UNUSED);
                 batches += usize::from(!reada.leaves().is_empty());
             }
@@ -951,12 +948,12 @@ mod suite {
         let entries = array((0..100).map(|number| (11, 1000 + number * 10, false)))?;
         let dirs = dirs(&leaves, &entries);
         let mut reada = descended();
-        assert!(reada.list_child(10, true, Walk::default()));
+        assert!(reada.list_child(10, true));
         assert_eq!(plan_children(&mut reada, &dirs)?.len(), 16);
         let entries = array((0..2000).map(|number| (11, 1000 + number / 100, false)))?;
         let dirs = self::dirs(&leaves, &entries);
         let mut reada = descended();
-        assert!(reada.list_child(10, true, Walk::default()));
+        assert!(reada.list_child(10, true));
         assert_eq!(*plan_children(&mut reada, &dirs)?, [100, 101]);
         // Of the second subdirectory, the entries that are left.
         let entry = |number: u64| {
@@ -969,236 +966,11 @@ mod suite {
         let entries = array((0..1400).map(entry))?;
         let dirs = self::dirs(&leaves, &entries);
         let mut reada = descended();
-        assert!(reada.list_child(10, true, Walk::default()));
+        assert!(reada.list_child(10, true));
         assert_eq!(
             *plan_children(&mut reada, &dirs)?,
             [100, 101, 102, 103, 200, 201]
         );
-        Ok(())
-    }
-
-    /// Subdirectories without entries, with two leaves each, in the order of their inode numbers.
-    fn copied() -> impl Iterator<Item = u64> {
-        (10..4000).step_by(20)
-    }
-
-    /// A directory with these subdirectories, and `others` after them, listed in a walk with this
-    /// size of batches in key order.
-    fn listed_copy(size: u32, others: &[u64]) -> DirReada {
-        let mut reada = listed_after(Habit::LookedUp {
-            window: 8,
-            by_inode: false,
-        });
-        let mut add = |ino| {
-            let index = reada.entries.last_index + 1;
-            reada.add(index, ino, Kind::Directory);
-        };
-        copied().for_each(&mut add);
-        others.iter().copied().for_each(add);
-        reada.key_order.walk.size = size;
-        reada
-    }
-
-    /// Plans after the listing of a subdirectory, if that is due. Returns the addresses.
-    fn list_copy(
-        reada: &mut DirReada,
-        tree: &Dirs<'_>,
-        ino: u64,
-        cache: &Blocks,
-    ) -> Result<KVVec<u64>> {
-        let walk = reada.walk();
-        if !reada.list_child(ino, true, walk) {
-            return Ok(KVVec::new());
-        }
-        reada.plan_children(tree, ALONE, cache);
-        array(reada.leaves().iter().map(|leaf| leaf.ptr.blockptr))
-    }
-
-    /// No block is in memory.
-    const NO_BLOCKS: Blocks = Blocks {
-        unused: 0..0,
-        cached: 0..0,
-    };
-
-    /// All blocks are in memory, and these were not used.
-    fn unused(unused: Range<u64>) -> Blocks {
-        let cached = 0..1000;
-        Blocks { unused, cached }
-    }
-
-    #[test]
-    fn leaves_are_read_in_key_order_if_the_walk_is() -> Result {
-        let leaves = leaves(1000)?;
-        let dirs = dirs(&leaves, &[]);
-        let mut reada = listed_copy(0, &[]);
-        let (mut end, mut batches) = (0, KVVec::new());
-        for ino in copied() {
-            // The walk has used all leaves before this subdirectory.
-            let cache = Blocks {
-                unused: ino / 10 + 1..end,
-                cached: 0..end.max(ino / 10 + 1),
-            };
-            let batch = list_copy(&mut reada, &dirs, ino, &cache)?;
-            if let (Some(first), Some(last)) = (batch.first(), batch.last()) {
-                // At least twelve leaves tell that, and no leaf is left out.
-                assert!(ino / 10 > 12 && (end == 0 || *first == end));
-                assert_eq!(last - first + 1, batch.len() as u64);
-                end = last + 1;
-                batches.push(batch.len(), GFP_KERNEL)?;
-                let held = reada.held() >> 14;
-                assert!(held == end - ino / 10 || held == end - ino / 10 - 1);
-            }
-        }
-        assert_eq!(batches.first(), Some(&8));
-        assert!(batches.iter().any(|count| *count >= 32));
-        // Leaves after the last subdirectory may belong to others.
-        assert_eq!((end, reada.held()), (400, 0));
-        assert_eq!(reada.walk().size, 64);
-        Ok(())
-    }
-
-    #[test]
-    fn no_leaf_is_read_in_key_order_if_the_walk_is_not() -> Result {
-        let leaves = leaves(1000)?;
-        let dirs = dirs(&leaves, &[]);
-        // The walk reads none of the leaves that were predicted, or all but two, or all but one.
-        for (count, unread) in [(0, 0..0), (1000, 5..7), (1000, 5..6)] {
-            let mut reada = listed_copy(0, &[]);
-            for ino in copied().take(9) {
-                let passed = ino / 10;
-                let cache = Blocks {
-                    unused: unread.start..unread.end.min(passed),
-                    cached: 0..count.min(passed + 1),
-                };
-                assert!(list_copy(&mut reada, &dirs, ino, &cache)?.is_empty());
-            }
-            assert_eq!((reada.walk().size, reada.held()), (0, 0));
-            assert!(reada.walk().passed < 12);
-        }
-        // It skips directories, and so leaves.
-        let mut reada = listed_copy(0, &[]);
-        for ino in copied().step_by(10) {
-            let cache = Blocks {
-                unused: 0..0,
-                cached: ino / 10..ino / 10 + 1,
-            };
-            assert!(list_copy(&mut reada, &dirs, ino, &cache)?.is_empty());
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn leaves_in_key_order_that_are_unused_end_their_readahead() -> Result {
-        let leaves = leaves(1000)?;
-        let dirs = dirs(&leaves, &[]);
-        let mut reada = listed_copy(16, &[]);
-        let batch = list_copy(&mut reada, &dirs, 10, &NO_BLOCKS)?;
-        assert_eq!((batch.len(), reada.held()), (16, 16 << 14));
-        // Half of the batch is left.
-        assert!(!reada.key_order.is_due(80) && reada.key_order.is_due(90));
-        // Ten are passed, and two more. They are unused.
-        list_copy(&mut reada, &dirs, 110, &unused(2..1000))?;
-        assert_eq!((reada.walk().passed, reada.held()), (10, 6 << 14));
-        assert!(list_copy(&mut reada, &dirs, 130, &unused(1..1000))?.is_empty());
-        let walk = reada.walk();
-        assert_eq!((walk.size, walk.passed, reada.held()), (0, 0, 0));
-        // Then twice as many have to be right.
-        assert_eq!(walk.enough, 24);
-        // Some are unused.
-        for (size, unread, left) in [(64, 30..50, 16), (64, 40..43, 64), (8, 30..50, 0)] {
-            let mut reada = listed_copy(64, &[]);
-            list_copy(&mut reada, &dirs, 10, &NO_BLOCKS)?;
-            reada.key_order.walk.size = size;
-            list_copy(&mut reada, &dirs, 510, &unused(unread))?;
-            assert_eq!(reada.walk().size, left);
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn evicted_leaves_in_key_order_are_planned_again() -> Result {
-        let leaves = leaves(1000)?;
-        let dirs = dirs(&leaves, &[]);
-        let mut reada = listed_copy(64, &[]);
-        list_copy(&mut reada, &dirs, 10, &NO_BLOCKS)?;
-        let batch = list_copy(&mut reada, &dirs, 510, &NO_BLOCKS)?;
-        // 50 were used, 14 evicted.
-        assert_eq!((batch.len(), batch.first()), (16, Some(&51)));
-        assert_eq!(reada.held(), 16 << 14);
-        Ok(())
-    }
-
-    #[test]
-    fn readahead_in_key_order_ends_if_the_order_does() -> Result {
-        let leaves = leaves(1000)?;
-        let dirs = dirs(&leaves, &[]);
-        // A walk that goes back has passed all that is ahead.
-        let mut reada = listed_copy(16, &[4, 30]);
-        assert_eq!(list_copy(&mut reada, &dirs, 10, &NO_BLOCKS)?.len(), 16);
-        assert!(list_copy(&mut reada, &dirs, 4, &unused(1..17))?.is_empty());
-        assert_eq!((reada.walk().size, reada.held()), (0, 0));
-        // What was not read ahead is read then.
-        let mut reada = listed_copy(8, &[4, 30]);
-        assert_eq!(list_copy(&mut reada, &dirs, 10, &NO_BLOCKS)?.len(), 8);
-        let batch = list_copy(&mut reada, &dirs, 4, &NO_BLOCKS)?;
-        assert_eq!((batch.first(), batch.last()), (Some(&1), Some(&3)));
-        // Subdirectories far apart have others between them.
-        let mut reada = listed_copy(64, &[4010, 4030, 9000]);
-        let batch = list_copy(&mut reada, &dirs, 3970, &NO_BLOCKS)?;
-        assert_eq!((batch.first(), batch.last()), (Some(&397), Some(&403)));
-        // After the last one nothing comes.
-        assert!(list_copy(&mut reada, &dirs, 9000, &NO_BLOCKS)?.is_empty());
-        Ok(())
-    }
-
-    #[test]
-    fn readahead_in_key_order_respects_other_readers() -> Result {
-        let leaves = leaves(1000)?;
-        let dirs = dirs(&leaves, &[]);
-        // What a directory above has read ahead counts, and what is in memory is left out.
-        let cache = Blocks {
-            unused: 5..9,
-            cached: 1..12,
-        };
-        let mut reada = listed_copy(16, &[]);
-        let batch = list_copy(&mut reada, &dirs, 10, &cache)?;
-        assert_eq!((batch.len(), batch.first()), (12, Some(&12)));
-        // So do the leaves for the next subdirectories, which are not planned twice.
-        let entries = [(30, 50, false), (50, 70, false)];
-        let with_entries = self::dirs(&leaves, &entries);
-        let mut reada = listed_copy(16, &[]);
-        let mut batch = list_copy(&mut reada, &with_entries, 10, &NO_BLOCKS)?;
-        batch.sort_unstable();
-        assert_eq!(*batch, *array(1..=16)?);
-        // A plan yields.
-        let mut reada = listed_copy(16, &[]);
-        dirs.tree.is_contended.set(true);
-        assert!(list_copy(&mut reada, &dirs, 10, &cache)?.is_empty());
-        dirs.tree.is_contended.set(false);
-        assert_eq!(list_copy(&mut reada, &dirs, 30, &cache)?.len(), 12);
-        // Names only need no inodes.
-        let mut reada = listed_copy(16, &[]);
-        let walk = reada.walk();
-        assert!(!reada.list_child(10, false, walk));
-        Ok(())
-    }
-
-    #[test]
-    fn leaves_with_extents_of_one_file_are_left_out() -> Result {
-        // A leaf with extents only, one that goes on with another inode, and the last one.
-        let extent = |ino| Key {
-            objectid: ino,
-            kind: directory::EXTENT_DATA,
-            offset: 4096,
-        };
-        let ptr = KeyPtr {
-            key: extent(20),
-            blockptr: 2,
-            generation: 1,
-        };
-        assert!(key_order::is_inner(&ptr, Some(extent(20))));
-        assert!(!key_order::is_inner(&ptr, Some(extent(21))));
-        assert!(!key_order::is_inner(&ptr, None));
         Ok(())
     }
 
@@ -1224,7 +996,6 @@ mod suite {
         listed: usize,
         next: usize,
         child: usize,
-        walk: Walk,
     }
 
     impl Walker<'_> {
@@ -1251,10 +1022,9 @@ mod suite {
             let Some(&ino) = self.listing[..self.child].last() else {
                 return false;
             };
-            let is_due = self.reada.list_child(ino, true, self.walk);
+            let is_due = self.reada.list_child(ino, true);
             if is_due {
                 self.reada.plan_children(dirs, ALONE, blocks);
-                self.walk = self.reada.walk();
             }
             is_due
         }
@@ -1286,7 +1056,6 @@ mod suite {
             listed: 0,
             next: 0,
             child: 0,
-            walk: Walk::default(),
         };
         let mut planned = 0;
         for _ in 0..1000 {

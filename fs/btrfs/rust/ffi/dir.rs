@@ -19,8 +19,7 @@ use crate::{
         Directory,
         Habit,
         Kind,
-        Reading,
-        Walk, //
+        Reading, //
     },
     tree::Leaf, //
 };
@@ -41,28 +40,6 @@ impl Cache for RootCache {
     fn has_unused(&self, blockptr: u64) -> bool {
         // SAFETY: By the type invariants, the root exists.
         unsafe { bindings::btrfs_rust_is_unused(self.0, blockptr) }
-    }
-}
-
-impl From<bindings::btrfs_rust_walk> for Walk {
-    fn from(walk: bindings::btrfs_rust_walk) -> Self {
-        Self {
-            size: walk.size,
-            passed: walk.passed,
-            unused: walk.unused,
-            enough: walk.enough,
-        }
-    }
-}
-
-impl From<Walk> for bindings::btrfs_rust_walk {
-    fn from(walk: Walk) -> Self {
-        Self {
-            size: walk.size,
-            passed: walk.passed,
-            unused: walk.unused,
-            enough: walk.enough,
-        }
     }
 }
 
@@ -343,8 +320,7 @@ fn leaves_of(leaves: &[Leaf], held: u64) -> bindings::btrfs_rust_leaves {
 }
 
 /// Notes that the task has listed the subdirectory `ino`, and whether lookups of its entries are
-/// expected. `walk` is the task's use of leaves in key order. Returns whether to plan a batch for
-/// the next subdirectories.
+/// expected. Returns whether to plan a batch for the next subdirectories.
 ///
 /// # Safety
 ///
@@ -354,23 +330,9 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_list_child(
     reada: *mut bindings::btrfs_rust_dir_reada,
     ino: u64,
     is_expected: bool,
-    walk: bindings::btrfs_rust_walk,
 ) -> bool {
     // SAFETY: `reada` was initialized, and C holds its lock.
-    unsafe { Storage::get_mut(reada) }.list_child(ino, is_expected, walk.into())
-}
-
-/// How the walk has used leaves in key order, as of the last plan for subdirectories.
-///
-/// # Safety
-///
-/// As for [`btrfs_rust_dir_reada_list`].
-#[no_mangle]
-pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_walk(
-    reada: *const bindings::btrfs_rust_dir_reada,
-) -> bindings::btrfs_rust_walk {
-    // SAFETY: `reada` was initialized, and C holds its lock.
-    unsafe { Storage::get(reada) }.walk().into()
+    unsafe { Storage::get_mut(reada) }.list_child(ino, is_expected)
 }
 
 /// Plans a batch for the next subdirectories. Reads nodes and waits for them.
