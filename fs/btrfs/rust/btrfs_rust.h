@@ -180,7 +180,7 @@ struct btrfs_rust_dir_entry {
 
 /* Storage for the state of dir_reada.rs. */
 struct btrfs_rust_dir_reada {
-	u64 state[168];
+	u64 state[156];
 };
 
 /* dir_reada.rs */
@@ -192,16 +192,10 @@ void btrfs_rust_dir_reada_habit(const struct btrfs_rust_dir_reada *reada,
 				const struct btrfs_root *root, bool is_same_task,
 				struct btrfs_rust_directory *directory);
 bool btrfs_rust_dir_reada_list(struct btrfs_rust_dir_reada *reada, u64 index);
-struct btrfs_rust_leaves btrfs_rust_dir_reada_plan_list(struct btrfs_rust_dir_reada *reada,
-							struct btrfs_root *root,
-							struct btrfs_rust_others others);
 void btrfs_rust_dir_reada_add(struct btrfs_rust_dir_reada *reada, u64 index, u64 ino,
 			      u8 type);
 bool btrfs_rust_dir_reada_list_child(struct btrfs_rust_dir_reada *reada, u64 ino,
 				     bool is_expected);
-struct btrfs_rust_leaves btrfs_rust_dir_reada_plan_children(struct btrfs_rust_dir_reada *reada,
-							    struct btrfs_root *root,
-							    struct btrfs_rust_others others);
 u64 btrfs_rust_dir_reada_held(const struct btrfs_rust_dir_reada *reada);
 bool btrfs_rust_dir_reada_is_done(const struct btrfs_rust_dir_reada *reada);
 bool btrfs_rust_dir_reada_end_part(struct btrfs_rust_dir_reada *reada);

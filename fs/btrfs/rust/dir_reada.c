@@ -80,16 +80,11 @@ struct btrfs_rust_others btrfs_dir_reada_others(const struct btrfs_reada_total *
 	return others;
 }
 
-/* A function that plans a batch. */
-typedef struct btrfs_rust_leaves (*plan_fn)(struct btrfs_rust_dir_reada *reada,
-					    struct btrfs_root *root,
-					    struct btrfs_rust_others others);
-
 /*
- * Plan a batch and submit it. Returns false during a commit: the batch stays due, and the next
- * listing or lookup plans it.
+ * Plan the batch that the last event has asked for, and submit it. Returns false during a commit:
+ * the next event asks again.
  */
-static bool read_batch(struct btrfs_dir_reada *reada, struct btrfs_root *root, plan_fn plan)
+static bool read_batch(struct btrfs_dir_reada *reada, struct btrfs_root *root)
 {
 	struct btrfs_rust_leaves batch;
 
@@ -98,8 +93,9 @@ static bool read_batch(struct btrfs_dir_reada *reada, struct btrfs_root *root, p
 	/* Listings and lookups do not wait for commits. */
 	if (!down_read_trylock(&root->fs_info->commit_root_sem))
 		return false;
-	batch = plan(&reada->plan, root,
-		     btrfs_dir_reada_others(&root->fs_info->reada_tree, reada->held));
+	batch = btrfs_rust_dir_reada_plan(&reada->plan, root,
+					  btrfs_dir_reada_others(&root->fs_info->reada_tree,
+								 reada->held));
 	btrfs_reada_count_batch(root, &batch);
 	btrfs_reada_submit(root, &batch, false);
 	up_read(&root->fs_info->commit_root_sem);
@@ -112,7 +108,7 @@ void btrfs_dir_reada_list(struct btrfs_dir_reada *reada, struct btrfs_inode *dir
 	if (!reada || !mutex_trylock(&reada->lock))
 		return;
 	while (btrfs_rust_dir_reada_list(&reada->plan, pos) &&
-	       read_batch(reada, dir->root, btrfs_rust_dir_reada_plan_list))
+	       read_batch(reada, dir->root))
 		;
 	mutex_unlock(&reada->lock);
 }
@@ -152,7 +148,7 @@ static void report_listing(struct dentry *dentry, bool is_expected)
 		reada = btrfs_dir_reada_get(parent, true);
 	if (reada && mutex_trylock(&reada->lock)) {
 		if (btrfs_rust_dir_reada_list_child(&reada->plan, btrfs_ino(dir), is_expected))
-			read_batch(reada, parent->root, btrfs_rust_dir_reada_plan_children);
+			read_batch(reada, parent->root);
 		hold(reada);
 		mutex_unlock(&reada->lock);
 	}
@@ -165,7 +161,7 @@ static void report_listing(struct dentry *dentry, bool is_expected)
 void btrfs_dir_reada_go_on(struct btrfs_dir_reada *reada, struct btrfs_root *root)
 {
 	if (btrfs_rust_dir_reada_end_part(&reada->plan))
-		read_batch(reada, root, btrfs_rust_dir_reada_plan);
+		read_batch(reada, root);
 	if (btrfs_rust_dir_reada_are_files_due(&reada->plan))
 		btrfs_dir_reada_files(reada, root);
 	hold(reada);
@@ -212,7 +208,7 @@ void btrfs_dir_reada_look_up(struct btrfs_inode *dir, u64 ino)
 		return;
 	if (mutex_trylock(&reada->lock)) {
 		if (btrfs_rust_dir_reada_look_up(&reada->plan, root, ino))
-			read_batch(reada, root, btrfs_rust_dir_reada_plan);
+			read_batch(reada, root);
 		hold(reada);
 		mutex_unlock(&reada->lock);
 	}

@@ -84,8 +84,9 @@ use names::Names;
 /// Lookups before the first plan: a task that looks up a single entry reads no more for that.
 const MIN_LOOKUPS: usize = 2;
 
-/// Lookups of entries that were not listed, before the first plan, that end the readahead; and
-/// reads in a row that do not follow the order of the files, before it is found again.
+/// Lookups of entries that were not listed, before the first plan, that end the readahead. Reads of
+/// files in no order, before that is known, that end the readahead of files; in a row, after that
+/// is known, they begin the search anew.
 const MAX_STRAYS: usize = 32;
 
 /// Maximum number of entries noted at a time, in 1 MiB: `fts` lists 100,000 entries before it looks
@@ -119,6 +120,19 @@ pub(crate) trait Cache {
     fn has_unused(&self, blockptr: u64) -> bool;
 }
 
+/// The plan that the last event has asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// None.
+    Nothing,
+    /// The next batch of [`DirReada::listing`].
+    Listing,
+    /// [`DirReada::plan`].
+    Entries,
+    /// [`DirReada::plan_children`].
+    Children,
+}
+
 /// State of the readahead of one directory.
 pub(crate) struct DirReada {
     disk: Disk,
@@ -139,6 +153,8 @@ pub(crate) struct DirReada {
     strays: usize,
     /// Set if the lookups have reached the last batch.
     is_due: bool,
+    /// The plan that the last event has asked for.
+    due: Due,
     /// Set if nothing is planned any more: most of a batch was unused.
     is_stopped: bool,
     /// Set if a directory before this one was read ahead, and none of its entries was looked up.
@@ -179,6 +195,7 @@ impl DirReada {
             lookups: 0,
             strays: 0,
             is_due: is_expected,
+            due: Due::Nothing,
             is_stopped: false,
             is_refused: matches!(directory.habit, Habit::Refused),
             window: Self::window(disk, window),
@@ -207,7 +224,19 @@ impl DirReada {
             ..self.names.end
         };
         let listing = self.listing.as_mut();
-        listing.is_some_and(|listing| listing.advance(key, |_| false))
+        let is_due = listing.is_some_and(|listing| listing.advance(key, |_| false));
+        self.set_due(is_due, Due::Listing)
+    }
+
+    /// Notes whether to plan, and what. Returns whether to plan.
+    fn set_due(&mut self, is_due: bool, plan: Due) -> bool {
+        self.due = if is_due { plan } else { Due::Nothing };
+        is_due
+    }
+
+    /// Takes the plan that the last event has asked for.
+    pub(crate) fn take_due(&mut self) -> Due {
+        core::mem::replace(&mut self.due, Due::Nothing)
     }
 
     /// The readahead of the listing.
@@ -250,11 +279,17 @@ impl DirReada {
 
     /// Notes that a part of the listing has ended. Returns whether to plan a batch.
     pub(crate) fn end_part(&mut self) -> bool {
-        self.is_due && self.prepare()
+        let is_due = self.is_due && self.prepare();
+        self.set_due(is_due, Due::Entries)
     }
 
     /// Notes that the inode `ino` is looked up and is not in memory. Returns whether to plan.
     pub(crate) fn look_up(&mut self, ino: u64, cache: &impl Cache) -> bool {
+        let is_due = self.is_plan_due(ino, cache);
+        self.set_due(is_due, Due::Entries)
+    }
+
+    fn is_plan_due(&mut self, ino: u64, cache: &impl Cache) -> bool {
         if self.is_stopped {
             return false;
         }

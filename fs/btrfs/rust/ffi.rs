@@ -85,11 +85,10 @@ check_prototypes! {
     data: btrfs_rust_data_reada_init, btrfs_rust_data_reada_destroy, btrfs_rust_data_reada_advance,
         btrfs_rust_data_reada_plan, btrfs_rust_data_reada_report_evicted;
     dir: btrfs_rust_dir_reada_init, btrfs_rust_dir_reada_destroy, btrfs_rust_dir_reada_habit,
-        btrfs_rust_dir_reada_list, btrfs_rust_dir_reada_plan_list, btrfs_rust_dir_reada_add,
+        btrfs_rust_dir_reada_list, btrfs_rust_dir_reada_add,
         btrfs_rust_dir_reada_held, btrfs_rust_dir_reada_is_done,
         btrfs_rust_dir_reada_end_part, btrfs_rust_dir_reada_look_up,
-        btrfs_rust_dir_reada_plan, btrfs_rust_dir_reada_list_child,
-        btrfs_rust_dir_reada_plan_children;
+        btrfs_rust_dir_reada_plan, btrfs_rust_dir_reada_list_child;
     files: btrfs_rust_dir_reada_read, btrfs_rust_dir_reada_are_files_due,
         btrfs_rust_dir_reada_plan_files, btrfs_rust_dir_reada_skip_file;
     share: btrfs_rust_share_lookup, btrfs_rust_share_store, btrfs_rust_share_end_many_paths,

@@ -49,7 +49,7 @@ impl Usage {
     }
 
     /// The usage of a batch of `count`, of which some are `unused`.
-    pub(super) fn of_count(unused: usize, count: usize) -> Self {
+    fn of_count(unused: usize, count: usize) -> Self {
         if unused > FEW_UNUSED && unused * 2 > count {
             Self::Little
         } else if unused * 8 > count {

@@ -22,6 +22,7 @@ use super::{
     },
     Cache,
     DirReada,
+    Due,
     Hasty, //
 };
 use crate::{
@@ -307,12 +308,13 @@ impl DirReada {
     /// are expected. Returns whether to plan a batch for the next ones.
     pub(crate) fn list_child(&mut self, ino: u64, is_expected: bool) -> bool {
         let most = self.children.window.most() as usize + MAX_LEAVES;
-        self.children.list(ino)
+        let is_due = self.children.list(ino)
             && is_expected
             && self.is_started
             && !self.is_stopped
             && self.children.reserve(most)
-            && self.reserve(most)
+            && self.reserve(most);
+        self.set_due(is_due, Due::Children)
     }
 
     /// Plans leaves, if [`DirReada::list_child`] has just returned true.

@@ -9,8 +9,8 @@ use crate::{
     sort::sort_by_key, //
 };
 
-/// A lookup or a read that is at most this many entries behind the previous one follows the
-/// listing.
+/// A lookup or a read that is at most this many entries further follows the listing, or the inode
+/// numbers.
 pub(super) const NEAR: usize = 16;
 
 /// Misses after which a lookup is searched in all entries; again when they have doubled.

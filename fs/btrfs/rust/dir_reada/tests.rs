@@ -798,6 +798,25 @@ mod suite {
     }
 
     #[test]
+    fn what_is_due_is_that_of_the_last_event() -> Result {
+        let mut reada = descended();
+        assert!(reada.list(2));
+        assert_eq!(
+            (reada.take_due(), reada.take_due()),
+            (Due::Listing, Due::Nothing)
+        );
+        assert!(reada.list(2) && reada.end_part());
+        assert_eq!(reada.take_due(), Due::Entries);
+        assert!(reada.list(2) && look_up(&mut reada, 10));
+        assert_eq!(reada.take_due(), Due::Entries);
+        assert!(reada.list(2) && reada.list_child(10, true));
+        assert_eq!(reada.take_due(), Due::Children);
+        assert!(reada.list(2) && !reada.list_child(7, true));
+        assert_eq!(reada.take_due(), Due::Nothing);
+        Ok(())
+    }
+
+    #[test]
     fn entries_that_are_not_in_memory_are_read_first() -> Result {
         let (leaves, entries) = (leaves(1000)?, entries()?);
         let dirs = dirs(&leaves, &entries);

@@ -17,6 +17,7 @@ use crate::{
         Cache,
         DirReada,
         Directory,
+        Due,
         Habit,
         Kind,
         Reading, //
@@ -162,33 +163,6 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_list(
     unsafe { Storage::get_mut(reada) }.list(index)
 }
 
-/// Plans the next batch of the listing. Reads nodes and waits for them.
-///
-/// # Safety
-///
-/// As for [`btrfs_rust_dir_reada_list`]. `root` must be a valid root whose `commit_root_sem` C
-/// holds for reading.
-#[no_mangle]
-pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_plan_list(
-    reada: *mut bindings::btrfs_rust_dir_reada,
-    root: *mut bindings::btrfs_root,
-    others: bindings::btrfs_rust_others,
-) -> bindings::btrfs_rust_leaves {
-    let others = others.into();
-    // SAFETY: C has initialized `reada`, and holds its lock and `commit_root_sem`.
-    let reada = unsafe {
-        plan_with(reada, root, |reada, tree| {
-            if let Some(listing) = reada.listing() {
-                listing.plan(tree, &tree.empty(), others);
-            }
-        })
-    };
-    match reada.listing() {
-        Some(listing) => chunk(listing),
-        None => leaves_of(&[], 0),
-    }
-}
-
 /// `DT_DIR` and `DT_REG`.
 const DT_DIR: u8 = 4;
 const DT_REG: u8 = 8;
@@ -270,11 +244,12 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_look_up(
     reada.look_up(ino, &RootCache(root))
 }
 
-/// Plans the next batch. Reads nodes and waits for them.
+/// Plans the batch that the last event has asked for. Reads nodes and waits for them.
 ///
 /// # Safety
 ///
-/// As for [`btrfs_rust_dir_reada_plan_list`].
+/// As for [`btrfs_rust_dir_reada_list`]. `root` must be a valid root whose `commit_root_sem` C
+/// holds for reading.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_plan(
     reada: *mut bindings::btrfs_rust_dir_reada,
@@ -285,28 +260,44 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_plan(
     // INVARIANT: The root exists during this call.
     let cache = RootCache(root);
     // SAFETY: C has initialized `reada`, and holds its lock and `commit_root_sem`.
-    let reada = unsafe { plan_with(reada, root, |reada, tree| reada.plan(tree, others, &cache)) };
-    leaves_of(reada.leaves(), reada.held())
+    let (reada, due) = unsafe {
+        plan_with(reada, root, |reada, tree| {
+            let due = reada.take_due();
+            match (due, reada.listing()) {
+                (Due::Listing, Some(listing)) => listing.plan(tree, &tree.empty(), others),
+                (Due::Entries, _) => reada.plan(tree, others, &cache),
+                (Due::Children, _) => reada.plan_children(tree, others, &cache),
+                _ => (),
+            }
+            due
+        })
+    };
+    match (due, reada.listing()) {
+        (Due::Listing, Some(listing)) => chunk(listing),
+        (Due::Entries | Due::Children, _) => leaves_of(reada.leaves(), reada.held()),
+        _ => leaves_of(&[], 0),
+    }
 }
 
-/// Plans a batch in the commit root of `root` with the function `plan`. Returns the state.
+/// Plans a batch in the commit root of `root` with the function `plan`. Returns the state, and what
+/// `plan` has returned.
 ///
 /// # Safety
 ///
-/// As for [`btrfs_rust_dir_reada_plan_list`].
-pub(super) unsafe fn plan_with<'a>(
+/// As for [`btrfs_rust_dir_reada_plan`].
+pub(super) unsafe fn plan_with<'a, T>(
     reada: *mut bindings::btrfs_rust_dir_reada,
     root: *mut bindings::btrfs_root,
-    plan: impl FnOnce(&mut DirReada, &CommitRoot<'_>),
-) -> &'a mut DirReada {
+    plan: impl FnOnce(&mut DirReada, &CommitRoot<'_>) -> T,
+) -> (&'a mut DirReada, T) {
     // SAFETY: `reada` was initialized, and C holds its lock.
     let reada: &mut DirReada = unsafe { Storage::get_mut(reada) };
     // SAFETY: C holds `commit_root_sem` during this call.
     let lock = unsafe { CommitRootSem::held() };
     // SAFETY: The root exists during this call, and belongs to the filesystem of the semaphore.
     let tree = unsafe { CommitRoot::new(&lock, root) };
-    plan(reada, &tree);
-    reada
+    let planned = plan(reada, &tree);
+    (reada, planned)
 }
 
 /// A batch of `leaves`.
@@ -333,27 +324,4 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_list_child(
 ) -> bool {
     // SAFETY: `reada` was initialized, and C holds its lock.
     unsafe { Storage::get_mut(reada) }.list_child(ino, is_expected)
-}
-
-/// Plans a batch for the next subdirectories. Reads nodes and waits for them.
-///
-/// # Safety
-///
-/// As for [`btrfs_rust_dir_reada_plan_list`].
-#[no_mangle]
-pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_plan_children(
-    reada: *mut bindings::btrfs_rust_dir_reada,
-    root: *mut bindings::btrfs_root,
-    others: bindings::btrfs_rust_others,
-) -> bindings::btrfs_rust_leaves {
-    let others = others.into();
-    // INVARIANT: The root exists during this call.
-    let cache = RootCache(root);
-    // SAFETY: C has initialized `reada`, and holds its lock and `commit_root_sem`.
-    let reada = unsafe {
-        plan_with(reada, root, |reada, tree| {
-            reada.plan_children(tree, others, &cache)
-        })
-    };
-    leaves_of(reada.leaves(), reada.held())
 }

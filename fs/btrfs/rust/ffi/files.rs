@@ -79,7 +79,7 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_plan_files(
     others: bindings::btrfs_rust_others,
 ) -> bindings::btrfs_rust_dir_files {
     // SAFETY: C has initialized `reada`, and holds its lock and `commit_root_sem`.
-    let reada = unsafe {
+    let (reada, ()) = unsafe {
         plan_with(reada, root, |reada, tree| {
             reada.plan_files(tree, others.into())
         })
