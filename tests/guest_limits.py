@@ -409,26 +409,6 @@ def descent(device):
     print(json.dumps(found))
 
 
-def lookups(device):
-    """Look up files of a directory in several orders, without the readahead of walks. Print the KiB that each order reads from the disk."""
-    guest.mkfs(device)
-    top = guest.mount(device, MNT, "max_inline=2048")
-    for number in range(5000):
-        (top / f"{number:04}").write_bytes(bytes(2000))
-    guest.umount(MNT)
-    found = {}
-    # Inode numbers that ascend by less and by more than MAX_LOOKUP_GAP, and that descend.
-    for order, numbers in {"near": range(1000, 1500, 100), "far": range(0, 4000, 800), "back": range(1500, 1000, -100)}.items():
-        top = guest.mount(device, MNT, "ro")
-        before = guest.counters(device)["bytes_read"]
-        for number in numbers:
-            os.lstat(top / f"{number:04}")
-        # Unmounting waits for reads.
-        guest.umount(MNT)
-        found[order] = (guest.counters(device)["bytes_read"] - before) // K
-    print(json.dumps(found))
-
-
 def make_walked(device):
     """Make a filesystem with three subvolumes: many inodes in one directory, files with data in one, and a tree of small directories."""
     guest.mkfs(device, "--nodesize", "4096")
@@ -764,7 +744,7 @@ def work(device):
 
 if __name__ == "__main__":
     {"windows": windows, "order": order, "crowd": crowd, "commits": commits, "relocation": relocation, "cgroup": cgroup,
-     "switches": switches, "count": count, "calls": calls, "corners": corners, "descent": descent, "lookups": lookups, "abandoned": abandoned,
+     "switches": switches, "count": count, "calls": calls, "corners": corners, "descent": descent, "abandoned": abandoned,
      "waits": waits, "committed": committed, "mixed": mixed, "strangers": strangers, "ring": ring, "unmounted": unmounted,
      "starved": starved, "trace": trace, "pages": pages, "work": work}[sys.argv[1]](*sys.argv[2:])
     if lost := leaks():

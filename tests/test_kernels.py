@@ -332,18 +332,6 @@ def test_readahead_can_be_switched():
                 assert settings.get("data_enable") == "0" and data == 0 or data > 1024
 
 
-@pytest.mark.parametrize("flavour", ["um-upstream", "um-c", "um-rust"])
-def test_lookups_that_follow_each_other_read_ahead(flavour):
-    disk = blank("lookups")
-    found = json.loads(vm(flavour, LIMITS, "lookups", "/dev/ubdb", disks=[disk]))
-    disk.unlink()
-    print(found)
-    # Each of four lookups reads nine leaves with inodes ahead, and three also leaves with DIR_ITEMs. Upstream's kernel reads none.
-    more = found["near"] - found["back"]
-    assert abs(more) <= 64 if flavour == "um-upstream" else (4 + 1) * 9 * 16 <= more <= (4 + 3) * 9 * 16 + 64
-    assert abs(found["far"] - found["back"]) <= 128
-
-
 def test_nothing_is_ahead_at_the_end_of_a_descent():
     disk = blank("descent")
     ahead = json.loads(vm("um-rust", LIMITS, "descent", "/dev/ubdb", disks=[disk]))
