@@ -437,6 +437,15 @@ def walk_a_third(directory, look):
     return paths
 
 
+def settled(kind):
+    """Wait until the readahead has not grown for a second. Return its size in KiB."""
+    size = -1
+    while (now := ahead()[kind]) > size:
+        size = now
+        time.sleep(1)
+    return now
+
+
 def abandoned(device):
     """Measure the readahead of stalled sends: alone, and 3 s after walks that ended early, while some of their files are read again."""
     make_walked(device)
@@ -458,7 +467,7 @@ def abandoned(device):
             guest.drop_caches()
             before = ahead()[kind]
             with stalled(top / name):
-                sizes[kind] = ahead()[kind] - before
+                sizes[kind] = settled(kind) - before
         found.append(sizes)
         guest.umount(MNT)
     print(json.dumps({"alone": found[0], "walked": found[1], "left": left}))

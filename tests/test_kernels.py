@@ -347,7 +347,7 @@ def test_a_walk_that_ends_early_leaves_its_share_to_others():
     print(found)
     for kind in ("tree", "data"):
         assert found["left"][kind] > 256
-        # More than the 128 KiB that are left if the walk holds its share. A busy machine lets the window grow later.
+        # More than the 128 KiB that are left if the walk holds its share.
         assert found["walked"][kind] > found["alone"][kind] * 0.7 > 256
 
 
