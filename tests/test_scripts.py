@@ -267,7 +267,10 @@ def test_a_result_is_built_again_if_its_inputs_change(tmp_path, monkeypatch):
     (tmp_path / ".config").touch()
     kept = script.keep(common.Place(tmp_path, tmp_path, tmp_path, tmp_path, ()), flavour, tmp_path / "kept", before[0])
     assert [script.built(flavour, tmp_path / "kept", digest) for digest in (before[0], before[1], None)] == [kept, None, None]
-    monkeypatch.setenv("KDIR", str(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setenv("KDIR", str(tmp_path))
+        assert script.inputs(tmp_path, flavours[0]) is None
+    (tmp_path / common.REVISION).unlink()
     assert script.inputs(tmp_path, flavours[0]) is None
 
 
