@@ -200,7 +200,7 @@ def test_data_is_read_ahead_in_large_folios(copy):
 
 
 @pytest.mark.parametrize("flavour, turns, fault, error", [
-    ("um-debug", 60, "one allocation", "ENOMEM"),
+    ("um-debug", 90, "one allocation", "ENOMEM"),
     pytest.param("um-debug", 2000, "one allocation", "ENOMEM", marks=long),
     pytest.param("x86_64-debug", 60, "fail_function", "EIO", marks=long)])
 def test_faults_give_an_error_or_the_same(copy, flavour, turns, fault, error):
@@ -211,7 +211,7 @@ def test_faults_give_an_error_or_the_same(copy, flavour, turns, fault, error):
     assert all(outcome in ("the same", "EIO") or kind != "disk" and outcome in ("ENOMEM", "other utimes")
                for kind, outcome in counts), counts
     for kind in ("disk", fault):
-        assert min(counts.get((kind, outcome), 0) for outcome in ("the same", error if kind == fault else "EIO")) >= turns // 60, counts
+        assert min(counts.get((kind, outcome), 0) for outcome in ("the same", error if kind == fault else "EIO")) > turns / 50, counts
 
 
 def test_failing_allocations_do_not_change_a_walk():
