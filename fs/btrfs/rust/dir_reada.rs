@@ -84,9 +84,9 @@ use names::Names;
 /// Lookups before the first plan: a task that looks up a single entry reads no more for that.
 const MIN_LOOKUPS: usize = 2;
 
-/// Lookups of entries that were not listed, before the first plan, that end the readahead. Reads of
-/// files in no order, before that is known, that end the readahead of files; in a row, after that
-/// is known, they begin the search anew.
+/// Lookups of entries that were not listed, before the first plan, that end the readahead. As many
+/// reads in no order end that of files. Once an order is known, as many reads in a row that leave
+/// it let it be found again.
 const MAX_STRAYS: usize = 32;
 
 /// Maximum number of entries noted at a time, in 1 MiB: `fts` lists 100,000 entries before it looks
@@ -120,11 +120,9 @@ pub(crate) trait Cache {
     fn has_unused(&self, blockptr: u64) -> bool;
 }
 
-/// The plan that the last event has asked for.
+/// A plan that an event asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// None.
-    Nothing,
     /// The next batch of [`DirReada::listing`].
     Listing,
     /// [`DirReada::plan`].
@@ -154,7 +152,7 @@ pub(crate) struct DirReada {
     /// Set if the lookups have reached the last batch.
     is_due: bool,
     /// The plan that the last event has asked for.
-    due: Due,
+    due: Option<Due>,
     /// Set if nothing is planned any more: most of a batch was unused.
     is_stopped: bool,
     /// Set if a directory before this one was read ahead, and none of its entries was looked up.
@@ -195,7 +193,7 @@ impl DirReada {
             lookups: 0,
             strays: 0,
             is_due: is_expected,
-            due: Due::Nothing,
+            due: None,
             is_stopped: false,
             is_refused: matches!(directory.habit, Habit::Refused),
             window: Self::window(disk, window),
@@ -230,13 +228,13 @@ impl DirReada {
 
     /// Notes whether to plan, and what. Returns whether to plan.
     fn set_due(&mut self, is_due: bool, plan: Due) -> bool {
-        self.due = if is_due { plan } else { Due::Nothing };
+        self.due = is_due.then_some(plan);
         is_due
     }
 
     /// Takes the plan that the last event has asked for.
-    pub(crate) fn take_due(&mut self) -> Due {
-        core::mem::replace(&mut self.due, Due::Nothing)
+    pub(crate) fn take_due(&mut self) -> Option<Due> {
+        self.due.take()
     }
 
     /// The readahead of the listing.

@@ -803,16 +803,16 @@ mod suite {
         assert!(reada.list(2));
         assert_eq!(
             (reada.take_due(), reada.take_due()),
-            (Due::Listing, Due::Nothing)
+            (Some(Due::Listing), None)
         );
         assert!(reada.list(2) && reada.end_part());
-        assert_eq!(reada.take_due(), Due::Entries);
+        assert_eq!(reada.take_due(), Some(Due::Entries));
         assert!(reada.list(2) && look_up(&mut reada, 10));
-        assert_eq!(reada.take_due(), Due::Entries);
+        assert_eq!(reada.take_due(), Some(Due::Entries));
         assert!(reada.list(2) && reada.list_child(10, true));
-        assert_eq!(reada.take_due(), Due::Children);
+        assert_eq!(reada.take_due(), Some(Due::Children));
         assert!(reada.list(2) && !reada.list_child(7, true));
-        assert_eq!(reada.take_due(), Due::Nothing);
+        assert_eq!(reada.take_due(), None);
         Ok(())
     }
 

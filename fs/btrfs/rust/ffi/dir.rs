@@ -260,44 +260,39 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_plan(
     // INVARIANT: The root exists during this call.
     let cache = RootCache(root);
     // SAFETY: C has initialized `reada`, and holds its lock and `commit_root_sem`.
-    let (reada, due) = unsafe {
+    unsafe {
         plan_with(reada, root, |reada, tree| {
-            let due = reada.take_due();
-            match (due, reada.listing()) {
-                (Due::Listing, Some(listing)) => listing.plan(tree, &tree.empty(), others),
-                (Due::Entries, _) => reada.plan(tree, others, &cache),
-                (Due::Children, _) => reada.plan_children(tree, others, &cache),
-                _ => (),
+            match (reada.take_due(), reada.listing()) {
+                (Some(Due::Listing), Some(listing)) => {
+                    listing.plan(tree, &tree.empty(), others);
+                    return chunk(listing);
+                }
+                (Some(Due::Entries), _) => reada.plan(tree, others, &cache),
+                (Some(Due::Children), _) => reada.plan_children(tree, others, &cache),
+                _ => return leaves_of(&[], 0),
             }
-            due
+            leaves_of(reada.leaves(), reada.held())
         })
-    };
-    match (due, reada.listing()) {
-        (Due::Listing, Some(listing)) => chunk(listing),
-        (Due::Entries | Due::Children, _) => leaves_of(reada.leaves(), reada.held()),
-        _ => leaves_of(&[], 0),
     }
 }
 
-/// Plans a batch in the commit root of `root` with the function `plan`. Returns the state, and what
-/// `plan` has returned.
+/// Plans a batch in the commit root of `root` with the function `plan`. Returns its result.
 ///
 /// # Safety
 ///
 /// As for [`btrfs_rust_dir_reada_plan`].
-pub(super) unsafe fn plan_with<'a, T>(
+pub(super) unsafe fn plan_with<T>(
     reada: *mut bindings::btrfs_rust_dir_reada,
     root: *mut bindings::btrfs_root,
     plan: impl FnOnce(&mut DirReada, &CommitRoot<'_>) -> T,
-) -> (&'a mut DirReada, T) {
+) -> T {
     // SAFETY: `reada` was initialized, and C holds its lock.
     let reada: &mut DirReada = unsafe { Storage::get_mut(reada) };
     // SAFETY: C holds `commit_root_sem` during this call.
     let lock = unsafe { CommitRootSem::held() };
     // SAFETY: The root exists during this call, and belongs to the filesystem of the semaphore.
     let tree = unsafe { CommitRoot::new(&lock, root) };
-    let planned = plan(reada, &tree);
-    (reada, planned)
+    plan(reada, &tree)
 }
 
 /// A batch of `leaves`.

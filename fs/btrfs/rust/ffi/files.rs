@@ -79,16 +79,15 @@ pub(super) unsafe extern "C" fn btrfs_rust_dir_reada_plan_files(
     others: bindings::btrfs_rust_others,
 ) -> bindings::btrfs_rust_dir_files {
     // SAFETY: C has initialized `reada`, and holds its lock and `commit_root_sem`.
-    let (reada, ()) = unsafe {
+    unsafe {
         plan_with(reada, root, |reada, tree| {
-            reada.plan_files(tree, others.into())
+            reada.plan_files(tree, others.into());
+            bindings::btrfs_rust_dir_files {
+                ranges: FileRange::as_c(reada.ranges().as_ptr()),
+                count: reada.ranges().len() as u32,
+                held: reada.held_data(),
+                wasted: reada.take_wasted_data(),
+            }
         })
-    };
-    let ranges = reada.ranges();
-    bindings::btrfs_rust_dir_files {
-        ranges: FileRange::as_c(ranges.as_ptr()),
-        count: ranges.len() as u32,
-        held: reada.held_data(),
-        wasted: reada.take_wasted_data(),
     }
 }
