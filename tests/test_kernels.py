@@ -345,10 +345,10 @@ def test_a_walk_that_ends_early_leaves_its_share_to_others():
     found = json.loads(vm("um-rust", LIMITS, "abandoned", "/dev/ubdb", disks=[disk]))
     disk.unlink()
     print(found)
-    for kind in ("tree", "data"):
+    # A send stalls before or after it plans a batch: 520 to 1,000 KiB of leaves. If a walk holds its share: 220 of leaves, or 560 of data.
+    for kind, least in (("tree", 384), ("data", 700)):
         assert found["left"][kind] > 256
-        # More than the 128 KiB that are left if the walk holds its share.
-        assert found["walked"][kind] > found["alone"][kind] * 0.7 > 256
+        assert found["alone"][kind] > least and found["walked"][kind] > least
 
 
 def test_lookups_do_not_wait_for_commits():
