@@ -55,7 +55,7 @@ quick:			## Run the fastest tests: style, and results and reads of the module in
 
 check-debug:		## Run the debug tests: KASAN, kmemleak, lockdep, injected faults
 	@$(ENV) scripts/build $(UM) um-c-debug um-rust-debug um-debug um-debug-verify x86_64-debug
-	@$(ENV) $(PYTEST) $(BOTH) load tests/test_debug.py tests/test_host.py \
+	@$(ENV) $(PYTEST) $(BOTH) loadgroup tests/test_debug.py tests/test_host.py \
 		tests/test_build.py::test_each_patch_builds_and_does_its_part tests/test_bench.py::test_the_readahead_is_as_large_and_as_early_as_measured
 
 check-stock:		## Test the module in the stock kernel of Debian 13, and test the packages

@@ -300,7 +300,6 @@ def clones_in_a_leaf(device, how):
     top = mount_blank(device)
     files = top / "files"
     guest.run("btrfs", "subvolume", "create", files)
-    (files / "inline").touch()
     for number in range(100):
         with open(files / f"file{number}", "wb+") as file, open(files / f"copy{number}", "wb") as copy:
             file.write(bytes([number]) * 8 * K)
@@ -311,11 +310,12 @@ def clones_in_a_leaf(device, how):
         file.write(bytes(8 * K))
         file.flush()
         guest.clone_range(file, 0, 0, file, 8 * K)
+    (files / "inline").touch()
     with open(files / "pieces", "wb+") as file:
         file.write(bytes(24 * K))
         os.fsync(file.fileno())
         os.pwrite(file.fileno(), bytes(8 * K), 8 * K)
-    # Inline data with the address of that extent, where another item has it.
+    # Inline data with the address of that extent, where another item has it, in the same leaf.
     (files / "inline").write_bytes(struct.pack("<Q", guest.fiemap(files / "pieces")[0][1]))
     for name in ("swap", "swap-copy"):
         (files / name).touch()

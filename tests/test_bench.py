@@ -17,6 +17,9 @@ import pytest
 from conftest import BUILD, SRC, build, output_of
 from test_scripts import refused
 
+# One benchmark runs at a time.
+pytestmark = pytest.mark.xdist_group("bench")
+
 BENCH = SRC / "scripts/bench"
 RUN = [BENCH / "run", "--kind", "comparison", "--workload", "incremental_send", "--size", "200"]
 
