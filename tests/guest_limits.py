@@ -14,6 +14,7 @@ import mmap
 import os
 import random
 import re
+import struct
 import subprocess
 import sys
 import threading
@@ -352,12 +353,12 @@ def calls(device):
 
 
 def corners(device):
-    """Count sends of compressed extents of several blocks, of the tails of such extents, of clones of parts of one extent, and of files with
-    fs-verity.
+    """Count sends of compressed extents of several blocks, of the tails of such extents, of clones of parts of one extent, of files with
+    fs-verity, and of inline data that look like a file extent.
     """
     guest.mkfs(device)
     top, chance = guest.mount(device, MNT), random.Random(1)
-    for name in ("whole", "sources", "tails", "parts", "verity"):
+    for name in ("whole", "sources", "tails", "parts", "verity", "inline"):
         guest.run("btrfs", "subvolume", "create", top / name)
     for name in ("whole", "sources"):
         guest.run("btrfs", "property", "set", top / name, "compression", "zstd")
@@ -374,16 +375,20 @@ def corners(device):
             guest.clone_range(source, 8 * K, 0, target, 0)
         with open(top / "parts/whole", "rb") as source, open(top / f"parts/part{number}", "wb") as target:
             guest.clone_range(source, (number + 1) * 64 * K, 64 * K, target, 0)
-    for name in ("whole", "tails", "parts", "verity"):
+    # Address and length on disk, offset in the extent, and length in the file.
+    extent = struct.pack("<4Q", guest.fiemap(top / "parts/whole")[0][1], 64 * K, 0, 64 * K)
+    for number in range(60):
+        (top / f"inline/file{number}").write_bytes(extent)
+    for name in ("whole", "tails", "parts", "verity", "inline"):
         guest.run("btrfs", "property", "set", top / name, "ro", "true")
     guest.umount(MNT)
     guest.mount(device, MNT, "ro")
     found = {}
-    for name, window in (("whole", "0"), ("tails", "0"), ("parts", "128"), ("verity", "0")):
+    for name, window in (("whole", "0"), ("tails", "0"), ("parts", "128"), ("verity", "0"), ("inline", "0")):
         change({"window_kb": window})
         guest.drop_caches()
         with counted() as found[name]:
-            guest.send(top / name, options=[] if name in ("parts", "verity") else ["--proto", "2", "--compressed-data"])
+            guest.send(top / name, options=[] if name in ("parts", "verity", "inline") else ["--proto", "2", "--compressed-data"])
     guest.umount(MNT)
     print(json.dumps(found))
 

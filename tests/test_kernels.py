@@ -435,6 +435,7 @@ def test_special_extents_are_read_once():
     assert found["parts"]["data_planned_kb"] == found["parts"]["data_used_kb"] == 128
     # Their data cannot be verified before they are open.
     assert found["verity"]["data_planned_kb"] == found["verity"]["data_submitted_kb"] == 0
+    assert found["inline"]["data_planned_kb"] == 0
 
 
 def test_a_send_can_end_at_any_moment():
