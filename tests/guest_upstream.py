@@ -728,7 +728,7 @@ def grown_while_sent(device):
 
 
 def read_with_gaps(device):
-    """Send a file with a hole after each extent of one block, with 10 ms a read. Count how often the send waits for the disk."""
+    """Send a file with a hole after each extent of one block, with 10 ms a read. Print how long the send waits for the disk."""
     count = 1024
     Path("/proc/sys/kernel/sched_schedstats").write_text("1")
     top = mount_blank(device)
@@ -739,9 +739,10 @@ def read_with_gaps(device):
     guest.snapshot(top / "files", top / "sent")
     guest.umount(MNT)
     guest.mount(guest.delayed(device, 10), MNT, "ro")
-    before = guest.counters(device)["waits"]
+    before = guest.counters(device)
     guest.send_directly(top / "sent")
-    print(f"{count} extents, {guest.counters(device)['waits'] - before} waits")
+    after = guest.counters(device)
+    print(f"{count} extents, {after['waits'] - before['waits']} waits, {after['wait_ms'] - before['wait_ms']} ms of waits")
     guest.umount(MNT)
 
 

@@ -611,12 +611,13 @@ def test_utimes_of_the_root_are_sent(flavour):
     disk.unlink()
 
 
-@pytest.mark.parametrize("flavour, least, most", [("um-upstream", 1000, 1100), ("um-c", 1, 100), ("um-rust", 1, 100)])
+@pytest.mark.parametrize("flavour, least, most", [("um-upstream", 10_000, 12_000), ("um-c", 10, 500), ("um-rust", 10, 500)])
 def test_a_send_does_not_wait_for_each_extent(flavour, least, most):
     disk = blank("gaps", 320 << 20)
     said = vm(flavour, UPSTREAM, "read_with_gaps", "/dev/ubdb", disks=[disk])
     print(said)
-    assert least <= int(re.search(r"(\d+) waits", said)[1]) <= most
+    # Reads that end one after the other may be several short waits.
+    assert least <= int(re.search(r"(\d+) ms", said)[1]) <= most
     disk.unlink()
 
 
