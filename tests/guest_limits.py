@@ -352,6 +352,27 @@ def calls(device):
     print(json.dumps(found))
 
 
+def scattered(device):
+    """Count the readahead of a fiemap whose extents are in random order in the extent tree, without a limit and with 32 leaves."""
+    guest.mkfs(device, "--nodesize", "4096")
+    top, chance = guest.mount(device, MNT), random.Random(1)
+    with open(top / "file", "wb", buffering=0) as file:
+        for done, number in enumerate(chance.sample(range(1400), 1400)):
+            os.pwrite(file.fileno(), bytes([number % 255 + 1]) * 4 * K, number * 8 * K)
+            if done % 32 == 31:
+                os.sync()
+    guest.umount(MNT)
+    found = []
+    for window in ("0", "128"):
+        top = guest.mount(device, MNT, "ro")
+        change({"window_kb": window})
+        with open(top / "file", "rb") as file, counted() as grown:
+            count, _ = guest.fiemap_call(file, 0, 12 << 20, 2000)
+        found.append((count, grown["tree_planned_kb"], grown["tree_wasted_kb"]))
+        guest.umount(MNT)
+    print(json.dumps(found))
+
+
 def corners(device):
     """Count sends of compressed extents of several blocks, of the tails of such extents, of clones of parts of one extent, of files with
     fs-verity, and of inline data that look like a file extent.
@@ -758,7 +779,7 @@ def work(device):
 
 if __name__ == "__main__":
     {"windows": windows, "order": order, "crowd": crowd, "commits": commits, "relocation": relocation, "cgroup": cgroup,
-     "switches": switches, "count": count, "calls": calls, "corners": corners, "descent": descent, "abandoned": abandoned,
+     "switches": switches, "count": count, "calls": calls, "scattered": scattered, "corners": corners, "descent": descent, "abandoned": abandoned,
      "waits": waits, "committed": committed, "mixed": mixed, "strangers": strangers, "ring": ring, "unmounted": unmounted,
      "starved": starved, "trace": trace, "pages": pages, "work": work}[sys.argv[1]](*sys.argv[2:])
     if lost := leaks():

@@ -298,8 +298,13 @@ impl LeafReada {
             Err(Unread::Failed) => return Ok(Some(None)),
             found => found?,
         };
-        let last = node.nritems().saturating_sub(1);
-        let last = last.min(slot.saturating_add(distance));
+        let nritems = node.nritems();
+        let furthest = slot.saturating_add(distance);
+        let mut last = nritems.saturating_sub(1).min(furthest);
+        // Fiemap has read the leaf of the last extent of the file before.
+        if last > slot && (last + 1 >= nritems || node.ptr(last + 1).key >= self.end) {
+            last -= 1;
+        }
         if !node.is_cached(node.ptr(last).blockptr) {
             return Ok(None);
         }

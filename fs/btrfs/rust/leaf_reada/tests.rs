@@ -366,9 +366,24 @@ mod suite {
             }
             !walk.leaves.is_empty()
         });
-        // Each probe skips 9 leaves, or up to the end of the node. Then a batch of 8 is read.
-        assert_eq!((looked, first), (14, Some(&(990, 99))));
+        // Each probe skips 9 leaves, or up to the last one of a node. Then a batch of 8 is read.
+        assert_eq!((looked, first), (17, Some(&(990, 99))));
         assert!(addresses(&walk)?.iter().copied().eq(99..107));
+        Ok(())
+    }
+
+    #[test]
+    fn last_leaf_of_a_file_is_not_probed() -> Result {
+        // The file has nine leaves, and the node 9 or 20. Of these, only the leaf 8 is cached.
+        for (count, end) in [(9, Key::MAX), (20, key(90))] {
+            let address = |number| (number + count - 8) % count;
+            let leaves = array((0..count).map(|number| (number * 10, address(number))))?;
+            let (mut tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
+            tree.cached = 1;
+            let mut walk = for_extents(DISK, key(0)..end, 10000, true)?;
+            plan(&mut walk, &tree, &none, key(0), ALONE);
+            assert!(addresses(&walk)?.iter().copied().eq((0..8).map(address)));
+        }
         Ok(())
     }
 
