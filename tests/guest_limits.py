@@ -779,8 +779,8 @@ def work(device):
 
 if __name__ == "__main__":
     {"windows": windows, "order": order, "crowd": crowd, "commits": commits, "relocation": relocation, "cgroup": cgroup,
-     "switches": switches, "count": count, "calls": calls, "scattered": scattered, "corners": corners, "descent": descent, "abandoned": abandoned,
-     "waits": waits, "committed": committed, "mixed": mixed, "strangers": strangers, "ring": ring, "unmounted": unmounted,
-     "starved": starved, "trace": trace, "pages": pages, "work": work}[sys.argv[1]](*sys.argv[2:])
+     "switches": switches, "count": count, "calls": calls, "scattered": scattered, "corners": corners, "descent": descent,
+     "abandoned": abandoned, "waits": waits, "committed": committed, "mixed": mixed, "strangers": strangers, "ring": ring,
+     "unmounted": unmounted, "starved": starved, "trace": trace, "pages": pages, "work": work}[sys.argv[1]](*sys.argv[2:])
     if lost := leaks():
         sys.exit(lost)
