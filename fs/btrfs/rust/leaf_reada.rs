@@ -298,13 +298,10 @@ impl LeafReada {
             Err(Unread::Failed) => return Ok(Some(None)),
             found => found?,
         };
-        let nritems = node.nritems();
+        // Fiemap has read the last leaf of the file before.
+        let (Ok(past) | Err(past)) = node.search(self.end);
         let furthest = slot.saturating_add(distance);
-        let mut last = nritems.saturating_sub(1).min(furthest);
-        // Fiemap has read the leaf of the last extent of the file before.
-        if last > slot && (last + 1 >= nritems || node.ptr(last + 1).key >= self.end) {
-            last -= 1;
-        }
+        let last = furthest.min(past.saturating_sub(2)).max(slot);
         if !node.is_cached(node.ptr(last).blockptr) {
             return Ok(None);
         }

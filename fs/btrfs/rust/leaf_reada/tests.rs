@@ -374,15 +374,21 @@ mod suite {
 
     #[test]
     fn last_leaf_of_a_file_is_not_probed() -> Result {
-        // The file has nine leaves, and the node 9 or 20. Of these, only the leaf 8 is cached.
-        for (count, end) in [(9, Key::MAX), (20, key(90))] {
-            let address = |number| (number + count - 8) % count;
+        // The leaves of the file and of the node. Of these, only the last one of the file is
+        // cached, and those behind it. The probe distance is 8 leaves.
+        for (of_file, count) in [(2, 2), (9, 9), (2, 20), (5, 20), (8, 20), (9, 20)] {
+            let address = |number| (number + count + 1 - of_file) % count;
             let leaves = array((0..count).map(|number| (number * 10, address(number))))?;
             let (mut tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
-            tree.cached = 1;
-            let mut walk = for_extents(DISK, key(0)..end, 10000, true)?;
+            tree.cached = count + 1 - of_file;
+            let file = key(0)..key(of_file * 10);
+            let mut walk = for_extents(DISK, file, 10000, true)?;
             plan(&mut walk, &tree, &none, key(0), ALONE);
-            assert!(addresses(&walk)?.iter().copied().eq((0..8).map(address)));
+            let batch = of_file.min(8);
+            assert!(addresses(&walk)?
+                .iter()
+                .copied()
+                .eq((0..batch).map(address)));
         }
         Ok(())
     }
