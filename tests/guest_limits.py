@@ -638,6 +638,27 @@ def ring(device):
     print(json.dumps(found))
 
 
+def many(device):
+    """Send and receive more than twice as many files as the readahead holds inodes of. Print the counters, and the number of wrong files."""
+    guest.mkfs(device)
+    top = guest.mount(device, MNT)
+    guest.run("btrfs", "subvolume", "create", top / "files")
+    contents = {f"{number:04}": number.to_bytes(2, "little") * 4 * K for number in range(2 * 2048 + 100)}
+    contents["without data"] = b""
+    for name, content in contents.items():
+        (top / "files" / name).write_bytes(content)
+    guest.snapshot(top / "files", top / "sent")
+    guest.umount(MNT)
+    top = guest.mount(device, MNT)
+    with counted() as found:
+        guest.send(top / "sent", keep="/tmp/stream")
+    (top / "received").mkdir()
+    guest.run("btrfs", "receive", "-f", "/tmp/stream", top / "received")
+    wrong = sum((top / "received/sent" / name).read_bytes() != content for name, content in contents.items())
+    guest.umount(MNT)
+    print(json.dumps(found | {"wrong": wrong}))
+
+
 def unmounted(device):
     """Unmount while files are read ahead that were not read. Print what was ahead, and the waste that the unmount has traced, in KiB."""
     make_files(device, 600)
@@ -780,7 +801,8 @@ def work(device):
 if __name__ == "__main__":
     {"windows": windows, "order": order, "crowd": crowd, "commits": commits, "relocation": relocation, "cgroup": cgroup,
      "switches": switches, "count": count, "calls": calls, "scattered": scattered, "corners": corners, "descent": descent,
-     "abandoned": abandoned, "waits": waits, "committed": committed, "mixed": mixed, "strangers": strangers, "ring": ring,
-     "unmounted": unmounted, "starved": starved, "trace": trace, "pages": pages, "work": work}[sys.argv[1]](*sys.argv[2:])
+     "abandoned": abandoned, "waits": waits, "committed": committed, "mixed": mixed, "strangers": strangers,
+     "ring": ring, "many": many, "unmounted": unmounted, "starved": starved, "trace": trace, "pages": pages,
+     "work": work}[sys.argv[1]](*sys.argv[2:])
     if lost := leaks():
         sys.exit(lost)

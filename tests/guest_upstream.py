@@ -727,6 +727,34 @@ def grown_while_sent(device):
     guest.umount(MNT)
 
 
+def moved_while_cloning(device):
+    """Balance the metadata in the middle of a send of files and their clones, with many snapshots. Compare the stream with one without."""
+    top = mount_blank(device)
+    files, old = top / "files", 12
+    guest.run("btrfs", "subvolume", "create", files)
+    paths = [files / f"file{number:03}" for number in range(300)]
+    for number, path in enumerate(paths):
+        path.write_bytes(number.to_bytes(2, "little") * 4 * K)
+    os.sync()
+    for path in paths:
+        with open(path, "rb") as file, open(f"{path}-copy", "wb") as copy:
+            guest.clone_range(file, 0, 0, copy, 0)
+    # Each snapshot has leaves of its own.
+    for number in range(old):
+        guest.snapshot(files, top / f"old{number}")
+        for path in files.iterdir():
+            path.chmod(0o600 + number)
+    guest.snapshot(files, top / "sent")
+    _, whole, _ = guest.send(top / "sent", keep="/tmp/stream")
+    guest.drop_caches()
+    send = HeldSend(top / "sent")
+    send.take(whole // 2)
+    guest.run("btrfs", "-q", "balance", "start", "-m", top)
+    said = send.end()
+    print(f"{whole // K} KiB, {said}, {'the same' if send.stream == Path('/tmp/stream').read_bytes() else f'{len(send.stream) // K} KiB'}")
+    guest.umount(MNT)
+
+
 def read_with_gaps(device):
     """Send a file with a hole after each extent of one block, with 10 ms a read. Print how long the send waits for the disk."""
     count = 1024
@@ -753,4 +781,4 @@ if __name__ == "__main__":
      "stale_shared": stale_shared, "clones_in_a_leaf": clones_in_a_leaf, "many_levels": many_levels, "long_path": long_path,
      "moved_while_read": moved_while_read, "reused_while_read": reused_while_read, "damaged_pointers": damaged_pointers,
      "written_while_sent": written_while_sent, "changed_while_sent": changed_while_sent, "grown_while_sent": grown_while_sent,
-     "read_with_gaps": read_with_gaps}[sys.argv[1]](*sys.argv[2:])
+     "read_with_gaps": read_with_gaps, "moved_while_cloning": moved_while_cloning}[sys.argv[1]](*sys.argv[2:])

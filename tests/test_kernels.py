@@ -397,6 +397,15 @@ def test_reads_by_io_uring_start_no_readahead_of_files():
     assert found["io_uring"]["data_submitted_kb"] == 0 < found["io_uring"]["tree_planned_kb"]
 
 
+def test_a_send_may_have_more_files_than_inodes_are_held():
+    disk = blank("many", 1 << 30)
+    # A send that does not get past its last inode hangs.
+    found = json.loads(vm("um-rust", LIMITS, "many", "/dev/ubdb", disks=[disk], options=["--timeout", "100"]))
+    disk.unlink()
+    print(found)
+    assert found["wrong"] == found["data_wasted_kb"] == 0 and found["data_used_kb"] == (2 * 2048 + 100) * 8
+
+
 def test_readahead_is_counted():
     found = json.loads(vm("um-rust", LIMITS, "count", "/dev/ubdb", disks=[image(16384)]))
     print(found)
@@ -650,6 +659,13 @@ def test_upstream_does_not_agree_with_the_trees():
 def test_a_send_reads_again_what_a_balance_has_moved(flavour, expected):
     disk = blank("upstream", 320 << 20)
     assert f"sent: {expected}" in vm(flavour, UPSTREAM, "moved_while_read", "/dev/ubdb", disks=[disk])
+    disk.unlink()
+
+
+@pytest.mark.parametrize("flavour", ["um-c", "um-rust"])
+def test_a_balance_does_not_change_the_clones_of_a_stream(flavour):
+    disk = blank("cloning", 1 << 30)
+    assert vm(flavour, UPSTREAM, "moved_while_cloning", "/dev/ubdb", disks=[disk]).endswith("KiB, sent, the same\n")
     disk.unlink()
 
 
