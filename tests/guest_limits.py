@@ -435,6 +435,50 @@ def descent(device):
     print(json.dumps(found))
 
 
+def lookups(disk):
+    """Look up files of directories in several orders. Print how many KiB more each order reads from the disk than the reverse one, and how
+    long the lookups of a whole directory wait with 10 ms a read.
+    """
+    Path("/proc/sys/kernel/sched_schedstats").write_text("1")
+    guest.mkfs(disk)
+    top = guest.mount(disk, MNT, "max_inline=2048")
+    for directory in ("flat", "even", "odd", "large"):
+        (top / directory).mkdir()
+    # A leaf has about seven of these files. All leaves are in one node.
+    for number in range(2000):
+        (top / f"flat/{number:04}").write_bytes(bytes(2000))
+    for number in range(600):
+        (top / ("even", "odd")[number % 2] / f"{number:04}").write_bytes(bytes(2000))
+    # Between two of these files are ten leaves with the extents of another.
+    for number in range(40):
+        (top / f"large/{number:04}").write_bytes(bytes(2000))
+        if number == 20:
+            with open(top / "large/extents", "wb", buffering=0) as file:
+                for extent in range(2000):
+                    os.pwrite(file.fileno(), bytes(4 * K), extent * 8 * K)
+    guest.umount(MNT)
+
+    def look_up(device, names):
+        """Stat files. Return the KiB read, and the milliseconds of waits. Unmounting waits for readahead."""
+        top = guest.mount(device, MNT, "ro")
+        before = guest.counters(disk)
+        for name in names:
+            os.lstat(top / name)
+        guest.umount(MNT)
+        after = guest.counters(disk)
+        return (after["bytes_read"] - before["bytes_read"]) // K, after["wait_ms"] - before["wait_ms"]
+
+    def flat(*numbers):
+        return [f"flat/{number:04}" for number in numbers]
+
+    orders = {"near": flat(*range(1000, 1320, 20)), "edge": flat(0, 512, 1024), "far": flat(0, 513, 1026),
+              "anew": flat(*range(1600, 1680, 20), 1000, 1020),
+              "turns": [f"{name}/{number + rest:04}" for number in range(100, 400, 60) for rest, name in enumerate(("even", "odd"))],
+              "large": [f"large/{number:04}" for number in range(15, 40)]}
+    found = {order: look_up(disk, names)[0] - look_up(disk, names[::-1])[0] for order, names in orders.items()}
+    print(json.dumps(found | {"ms": look_up(guest.delayed(disk, 10), flat(*range(2000)))[1]}))
+
+
 def make_walked(device):
     """Make a filesystem with three subvolumes: many inodes in one directory, files with data in one, and a tree of small directories."""
     guest.mkfs(device, "--nodesize", "4096")
@@ -801,7 +845,7 @@ def work(device):
 if __name__ == "__main__":
     {"windows": windows, "order": order, "crowd": crowd, "commits": commits, "relocation": relocation, "cgroup": cgroup,
      "switches": switches, "count": count, "calls": calls, "scattered": scattered, "corners": corners, "descent": descent,
-     "abandoned": abandoned, "waits": waits, "committed": committed, "mixed": mixed, "strangers": strangers,
+     "lookups": lookups, "abandoned": abandoned, "waits": waits, "committed": committed, "mixed": mixed, "strangers": strangers,
      "ring": ring, "many": many, "unmounted": unmounted, "starved": starved, "trace": trace, "pages": pages,
      "work": work}[sys.argv[1]](*sys.argv[2:])
     if lost := leaks():

@@ -332,6 +332,20 @@ def test_readahead_can_be_switched():
                 assert settings.get("data_enable") == "0" and data == 0 or data > 1024
 
 
+@pytest.mark.parametrize("flavour", ["um-upstream", "um-c", "um-rust"])
+def test_lookups_that_follow_each_other_read_ahead(flavour):
+    disk = blank("lookups")
+    found = json.loads(vm(flavour, LIMITS, "lookups", "/dev/ubdb", disks=[disk]))
+    disk.unlink()
+    print(found)
+    # Leaves have 16 KiB, and the inodes of about seven files. The second lookup reads 8 leaves, one in the middle of them 32, and then each
+    # 16th. After lookups of smaller numbers, the second one reads 8 again. Two directories in turns read nearly the same leaves.
+    expected = {"near": (608, 1120), "edge": (192, 256), "far": (0, 0), "anew": (576, 736), "turns": (832, 1088), "large": (0, 0)}
+    for order, (least, most) in expected.items():
+        assert found[order] == 0 if flavour == "um-upstream" else least <= found[order] <= most, order
+    assert found["ms"] > 2500 if flavour == "um-upstream" else found["ms"] < 1000
+
+
 def test_nothing_is_ahead_at_the_end_of_a_descent():
     disk = blank("descent")
     ahead = json.loads(vm("um-rust", LIMITS, "descent", "/dev/ubdb", disks=[disk]))

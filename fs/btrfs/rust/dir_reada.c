@@ -193,19 +193,22 @@ void btrfs_dir_reada_end(struct btrfs_dir_reada *reada, struct file *file,
 
 /*
  * Note the lookup of the inode @ino in @dir, and read ahead. Nothing is done if the inode is in
- * memory, or if another task is looking up an entry of the same directory.
+ * memory, or if another task is looking up an entry of the same directory. Returns false if the
+ * directory has no readahead of walks.
  */
-void btrfs_dir_reada_look_up(struct btrfs_inode *dir, u64 ino)
+bool btrfs_dir_reada_look_up(struct btrfs_inode *dir, u64 ino)
 {
 	struct btrfs_root *root = dir->root;
 	struct btrfs_dir_reada *reada;
 
 	if (list_empty(&root->fs_info->dir_readas.list) ||
-	    !READ_ONCE(root->fs_info->reada.dir_enable) || xa_load(&root->inodes, ino))
-		return;
+	    !READ_ONCE(root->fs_info->reada.dir_enable))
+		return false;
+	if (xa_load(&root->inodes, ino))
+		return true;
 	reada = btrfs_dir_reada_get(dir, true);
 	if (!reada)
-		return;
+		return false;
 	if (mutex_trylock(&reada->lock)) {
 		if (btrfs_rust_dir_reada_look_up(&reada->plan, root, ino))
 			read_batch(reada, root);
@@ -213,4 +216,5 @@ void btrfs_dir_reada_look_up(struct btrfs_inode *dir, u64 ino)
 		mutex_unlock(&reada->lock);
 	}
 	btrfs_dir_reada_put(reada);
+	return true;
 }

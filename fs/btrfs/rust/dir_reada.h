@@ -68,7 +68,7 @@ void btrfs_dir_reada_list(struct btrfs_dir_reada *reada, struct btrfs_inode *dir
 void btrfs_dir_reada_add(struct btrfs_dir_reada *reada, const void *buf, int entries, u64 pos);
 void btrfs_dir_reada_end(struct btrfs_dir_reada *reada, struct file *file,
 			 struct btrfs_path *path);
-void btrfs_dir_reada_look_up(struct btrfs_inode *dir, u64 ino);
+bool btrfs_dir_reada_look_up(struct btrfs_inode *dir, u64 ino);
 
 /* Note the type of the key of an entry that will be returned. */
 static inline void btrfs_dir_reada_note_type(struct btrfs_dir_reada *reada, u8 type)
@@ -115,8 +115,9 @@ static inline void btrfs_dir_reada_end(struct btrfs_dir_reada *reada, struct fil
 {
 }
 
-static inline void btrfs_dir_reada_look_up(struct btrfs_inode *dir, u64 ino)
+static inline bool btrfs_dir_reada_look_up(struct btrfs_inode *dir, u64 ino)
 {
+	return false;
 }
 
 static inline void btrfs_dir_reada_read(const struct kiocb *iocb)
