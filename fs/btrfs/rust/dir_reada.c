@@ -193,8 +193,8 @@ void btrfs_dir_reada_end(struct btrfs_dir_reada *reada, struct file *file,
 
 /*
  * Note the lookup of the inode @ino in @dir, and read ahead. Nothing is done if the inode is in
- * memory, or if another task is looking up an entry of the same directory. Returns false if the
- * directory has no readahead of walks.
+ * memory, or if another task is looking up an entry of the same directory. Returns whether the
+ * caller need not read ahead: this readahead follows the directory, or the inode is in memory.
  */
 bool btrfs_dir_reada_look_up(struct btrfs_inode *dir, u64 ino)
 {
