@@ -95,12 +95,6 @@ def drop_caches():
     Path("/proc/sys/vm/drop_caches").write_text("3")
 
 
-def read_directories_ahead():
-    """Switch on the readahead of the only mounted btrfs for lookups in listed directories, if the kernel has it."""
-    for file in Path("/sys/fs/btrfs").glob("*-*/readahead/dir_enable"):
-        file.write_text("1")
-
-
 def walk(top, by_inode=False, reads=False):
     """List and stat all below `top`, by depth, in the order of each listing or of the inode numbers. Return (path, stat fields, ...).
 

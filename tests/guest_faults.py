@@ -29,10 +29,6 @@ COMMAND = struct.Struct("<LHL")
 UTIMES = 20
 REPEATED = (13, 17, 18, 19, 24)
 KILLS = 3
-# Walks with failing allocations, and the number of allocations that fail in each. KVVec tries twice to allocate memory of up to a page,
-# and a third time with vmalloc.
-WALKS = 1000
-RUN = 3
 
 
 @contextlib.contextmanager
@@ -162,7 +158,6 @@ def faults(device, turns):
     if "failslab" in kinds:
         kinds.append("one allocation")
     top = guest.mount("/dev/mapper/faulty", MNT, "ro")
-    guest.read_directories_ahead()
     jobs = [functools.partial(guest.send_directly, top / snap, guest.subvolume_id(top / parent) if parent else 0, encoded)
             for snap, parent in SENDS if snap.startswith("small") for encoded in (False, True)]
     sends = len(jobs)
@@ -187,69 +182,6 @@ def faults(device, turns):
         outcomes[f"{kind}: {outcome}"] = outcomes.get(f"{kind}: {outcome}", 0) + 1
     print(json.dumps(outcomes))
     guest.umount(MNT)
-
-
-@contextlib.contextmanager
-def failing_run(after):
-    """Let RUN allocations of this task in a row fail during the block, once it has allocated `after` bytes. Yield a function that returns
-    the rest of `after`.
-    """
-    attributes = FAULTS / "failslab"
-    for name, value in (("space", after), ("times", RUN), ("probability", 100)):
-        (attributes / name).write_text(str(value))
-    try:
-        with failing("make-it-fail", 1):
-            yield lambda: int((attributes / "space").read_text())
-    finally:
-        (attributes / "probability").write_text("0")
-
-
-def walk(device):
-    """Walk a small tree WALKS times. In each turn, a run of allocations fails, later each time. Print the number of outcomes of each kind,
-    and what a walk without failures reads ahead, in KiB.
-    """
-    guest.mkfs(device, "--nodesize", "4096")
-    top = guest.mount(device, MNT)
-    for number in range(40):
-        path = top / f"{number % 4}/{number}"
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(b"data" * 2 * K)
-    guest.umount(MNT)
-    set_up_faults()
-    # Allocations of general purpose only. A bio from the reserve of its mempool would be reported as a leak on UML, where kmemleak does
-    # not look for the mempool.
-    for cache in Path("/sys/kernel/slab").glob("kmalloc-*"):
-        (cache / "failslab").write_text("1")
-    (FAULTS / "failslab/cache-filter").write_text("Y")
-
-    def walk_anew(around=contextlib.nullcontext()):
-        top = guest.mount(device, MNT, "ro")
-        guest.read_directories_ahead()
-        try:
-            return walk_directly(top, around)
-        finally:
-            submitted.update({name: number for name, number in guest.counters(device).items() if name.endswith("_submitted_kb")})
-            guest.umount(MNT)
-
-    submitted, left = {}, []
-    wanted = walk_anew()
-    found = {"submitted": dict(submitted), "outcomes": {}}
-
-    @contextlib.contextmanager
-    def counting():
-        with failing_run(10**9) as rest:
-            yield
-            left.append(rest())
-
-    walk_anew(counting())
-    size = 10**9 - left[0]
-    for turn in range(WALKS):
-        try:
-            outcome = "the same" if walk_anew(failing_run(size * turn // WALKS)) == wanted else "another"
-        except OSError as error:
-            outcome = errno.errorcode[error.errno]
-        found["outcomes"][outcome] = found["outcomes"].get(outcome, 0) + 1
-    print(json.dumps(found))
 
 
 def end(device):
@@ -334,4 +266,4 @@ def kill(device):
 
 
 if __name__ == "__main__":
-    run(faults, walk, end, kill)
+    run(faults, end, kill)

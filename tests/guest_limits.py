@@ -10,7 +10,6 @@ import errno
 import hashlib
 import itertools
 import json
-import mmap
 import os
 import random
 import re
@@ -195,7 +194,7 @@ def cgroup(device, setting, limit):
     print(json.dumps({"data": ahead}))
 
 
-DEFAULTS = {"tree_enable": "1", "data_enable": "1", "dir_enable": "0", "window_kb": "0"}
+DEFAULTS = {"tree_enable": "1", "data_enable": "1", "window_kb": "0"}
 PARAMETERS = Path("/sys/module/btrfs/parameters")
 
 
@@ -241,20 +240,6 @@ def refused(file, value):
     return False
 
 
-def refused_reads(directory):
-    """List a directory, and read each file without waiting, of which nothing is in memory. Return the number of reads refused for that."""
-    refusals = 0
-    for path in directory.iterdir():
-        if path.is_file():
-            handle = os.open(path, os.O_RDONLY)
-            try:
-                os.preadv(handle, [bytearray(K)], 0, os.RWF_NOWAIT)
-            except BlockingIOError:
-                refusals += 1
-            os.close(handle)
-    return refusals
-
-
 def switches(device):
     """Send with several settings, write invalid values, and mount with other defaults."""
     top = guest.mount(device, MNT, "ro")
@@ -271,30 +256,12 @@ def switches(device):
         with stalled(top / "small1"):
             found["sends"][-1]["ahead"] = {kind: kib - before[kind] for kind, kib in ahead().items()}
         found["sends"][-1]["left"] = data_ahead(top / "small1")
-    found["walks"] = []
-    for values in ({}, {"dir_enable": "1"}, {"dir_enable": "1", "window_kb": "256"}):
-        change(DEFAULTS | values)
-        guest.drop_caches()
-        with counted() as walked:
-            count = len(guest.walk(top / "names2"))
-        found["walks"].append({"entries": count, "counted": walked})
-    for values in ({}, {"dir_enable": "1"}, {"dir_enable": "1", "window_kb": "256"}, {"dir_enable": "1", "data_enable": "0"}):
-        change(DEFAULTS | values)
-        guest.drop_caches()
-        with counted() as walked:
-            digest = hashlib.sha256(json.dumps(guest.walk(top / "small1", reads=True)).encode()).hexdigest()
-        found["walks"].append({"digest": digest, "counted": walked})
-    change(DEFAULTS | {"dir_enable": "1"})
-    guest.drop_caches()
-    with counted() as found["without waiting"]:
-        found["refused reads"] = refused_reads(top / "small1")
     change(DEFAULTS)
-    bad = {"tree_enable": ("2", "-1", "x", "1 1"), "data_enable": ("2", "-1", "x", "4294967297"), "dir_enable": ("2", "-1"),
-           "window_kb": ("-1", "x", "4294967296")}
+    bad = {"tree_enable": ("2", "-1", "x", "1 1"), "data_enable": ("2", "-1", "x", "4294967297"), "window_kb": ("-1", "x", "4294967296")}
     found["accepted"] = [[name, value] for name in bad for value in bad[name] if not refused(sysfs() / name, value)]
     found["accepted"] += [name for name in DEFAULTS if not refused(PARAMETERS / f"readahead_{name}", "x")]
     found["after bad values"] = settings()
-    for name, value in (("tree_enable", "0"), ("data_enable", "off"), ("dir_enable", "on"), ("window_kb", "512")):
+    for name, value in (("tree_enable", "0"), ("data_enable", "off"), ("window_kb", "512")):
         (PARAMETERS / f"readahead_{name}").write_text(value)
     found["mounted before"] = settings()
     guest.umount(MNT)
@@ -414,27 +381,6 @@ def corners(device):
     print(json.dumps(found))
 
 
-def descent(device):
-    """Make a tree in the order of a walk, and walk it. Print the readahead after each listing of a directory, in KiB."""
-    guest.mkfs(device, "--nodesize", "4096")
-    top = guest.mount(device, MNT)
-    for numbers in itertools.product(range(8), repeat=4):
-        directory = top.joinpath(*map(str, numbers))
-        directory.mkdir(parents=True)
-        for name in "ab":
-            (directory / name).touch()
-    guest.umount(MNT)
-    guest.set_rotational(device, 0)
-    top, found = guest.mount(device, MNT, "ro"), []
-    guest.read_directories_ahead()
-    for where, _, names in os.walk(top):
-        for name in names:
-            os.lstat(os.path.join(where, name))
-        found.append(ahead()["tree"])
-    guest.umount(MNT)
-    print(json.dumps(found))
-
-
 def lookups(disk):
     """Look up files of directories in several orders. Print how many KiB more each order reads from the disk than the reverse one, and how
     long the lookups of a whole directory wait with 10 ms a read.
@@ -480,67 +426,20 @@ def lookups(disk):
 
 
 def make_walked(device):
-    """Make a filesystem with three subvolumes: many inodes in one directory, files with data in one, and a tree of small directories."""
+    """Make a filesystem with two subvolumes: many inodes in one directory, and a tree of small directories."""
     guest.mkfs(device, "--nodesize", "4096")
     top = guest.mount(device, MNT, "max_inline=2048")
-    for name in ("inodes", "files", "small"):
+    for name in ("inodes", "small"):
         guest.run("btrfs", "subvolume", "create", top / name)
     for number in range(15_000):
         (top / f"inodes/{number:05}").write_bytes(bytes(K))
-    for number in range(1500):
-        (top / f"files/{number:04}").write_bytes(bytes(8 * K))
     for number in range(40):
         (top / f"small/{number}").mkdir()
         for name in range(20):
             (top / f"small/{number}/{name}").touch()
-    for name in ("inodes", "files", "small"):
+    for name in ("inodes", "small"):
         guest.run("btrfs", "property", "set", top / name, "ro", "true")
     guest.umount(MNT)
-
-
-def walk_a_third(directory, look):
-    """List a directory, and look at a third of its entries."""
-    with os.scandir(directory) as entries:
-        paths = [entry.path for entry in entries]
-    for path in paths[:len(paths) // 3]:
-        look(path)
-    return paths
-
-
-def settled(kind):
-    """Wait until the readahead has not grown for a second. Return its size in KiB."""
-    size = -1
-    while (now := ahead()[kind]) > size:
-        size = now
-        time.sleep(1)
-    return now
-
-
-def abandoned(device):
-    """Measure the readahead of stalled sends: alone, and 3 s after walks that ended early, while some of their files are read again."""
-    make_walked(device)
-    guest.set_rotational(device, 0)
-    found = []
-    for is_walked in (False, True):
-        top = guest.mount(device, MNT, "noatime")
-        change({"dir_enable": "1", "window_kb": "1024"})
-        if is_walked:
-            walk_a_third(top / "inodes", os.lstat)
-            paths = walk_a_third(top / "files", lambda path: Path(path).read_bytes())
-            left = ahead()
-            for _ in range(30):
-                for path in paths[:10]:
-                    Path(path).read_bytes()
-                time.sleep(0.1)
-        sizes = {}
-        for name, kind in (("files", "data"), ("inodes", "tree")):
-            guest.drop_caches()
-            before = ahead()[kind]
-            with stalled(top / name):
-                sizes[kind] = settled(kind) - before
-        found.append(sizes)
-        guest.umount(MNT)
-    print(json.dumps({"alone": found[0], "walked": found[1], "left": left}))
 
 
 def waits(device):
@@ -549,7 +448,6 @@ def waits(device):
     mapped = guest.delayed(device, 0, 0)
     top = guest.mount(mapped, MNT, "noatime,commit=1000")
     guest.drop_caches()
-    guest.read_directories_ahead()
     change({"tree_enable": "0", "data_enable": "0"})
     guest.walk(top / "small")
     # Commits find their blocks in memory, too.
@@ -585,101 +483,26 @@ def waits(device):
 
 
 def committed(device):
-    """Measure the longest commit while a process walks a large directory on a slow disk, without the commit's own reads."""
+    """Measure the longest commit while a process maps a large file on a slow disk, without the commit's own reads."""
     Path("/proc/sys/kernel/sched_schedstats").write_text("1")
-    make_walked(device)
     top = guest.mount(guest.delayed(device, 0, 0), MNT, "noatime,commit=1000")
     guest.drop_caches()
-    guest.read_directories_ahead()
     for _ in range(2):
-        (top / "changed").touch()
+        (top / "names/changed").touch()
         os.sync()
-    guest.slow_down(device, 500)
-    times, end = [], time.monotonic() + 15
-    with subprocess.Popen(["find", top / "inodes", "-printf", "%s\n"], stdout=subprocess.DEVNULL) as walker, counted() as grown:
-        while time.monotonic() < end:
+    times = []
+    with open(top / "deep/file", "rb") as file, counted() as grown:
+        guest.slow_down(device, 500)
+        # Count the extents, but do not look up which ones are shared: a commit would wait for that.
+        mapper = threading.Thread(target=guest.fiemap_call, args=(file, 0, 2**64 - 1, 0))
+        mapper.start()
+        while mapper.is_alive():
             start, before = time.monotonic(), guest.waits()["wait_ms"]
-            (top / "changed").touch()
+            (top / "names/changed").touch()
             os.sync()
             times.append(time.monotonic() - start - (guest.waits()["wait_ms"] - before) / 1000)
-        walker.kill()
     guest.umount(MNT)
     print(json.dumps({"commits": len(times), "longest": max(times), "planned": grown["tree_planned_kb"]}))
-
-
-def mixed(device):
-    """Walk a directory of files and subvolumes. Print the counters. The numbers of the subvolumes are also those of inodes elsewhere."""
-    guest.mkfs(device, "--nodesize", "4096")
-    top = guest.mount(device, MNT)
-    (top / "mixed").mkdir()
-    for number in range(1000):
-        (top / f"{number}").touch()
-    for number in range(100):
-        (top / f"mixed/file{number}").touch()
-    guest.run("btrfs", "subvolume", "create", *(top / f"mixed/{number}" for number in range(200)))
-    guest.umount(MNT)
-    top = guest.mount(device, MNT, "ro")
-    guest.read_directories_ahead()
-    with counted() as walked:
-        for name in os.listdir(top / "mixed"):
-            os.lstat(top / "mixed" / name)
-    guest.umount(MNT)
-    print(json.dumps(walked))
-
-
-def strangers(device):
-    """List a directory after walks of three others. Print the KiB that the listing plans.
-
-    The process that walked lists it at once, after 20 s and after 40 s, and another process at once.
-    """
-    guest.mkfs(device, "--nodesize", "4096")
-    top = guest.mount(device, MNT, "max_inline=2048")
-    directories = [top / f"d{number}" for number in range(4)]
-    for directory in directories:
-        directory.mkdir()
-        for number in range(400):
-            (directory / f"{number}").write_bytes(bytes(K))
-    guest.umount(MNT)
-    cases = {"same": (0, os.listdir), "after 20 s": (20, os.listdir), "after 40 s": (40, os.listdir),
-             "another": (0, lambda directory: guest.run("ls", "-f", directory))}
-    found = {}
-    for name, (pause, listing) in cases.items():
-        guest.mount(device, MNT, "ro")
-        guest.read_directories_ahead()
-        for directory in directories[:3]:
-            for entry in os.listdir(directory):
-                os.lstat(directory / entry)
-        time.sleep(pause)
-        with counted() as grown:
-            listing(directories[3])
-        found[name] = grown["tree_planned_kb"]
-        guest.umount(MNT)
-    print(json.dumps(found))
-
-
-def make_files(device, count):
-    """Make a filesystem with `count` files of 8 KiB in the directory `files`."""
-    guest.mkfs(device)
-    top = guest.mount(device, MNT)
-    (top / "files").mkdir()
-    for number in range(count):
-        (top / f"files/{number:03}").write_bytes(bytes(8 * K))
-    guest.umount(MNT)
-
-
-def ring(device):
-    """Read all files of a directory in the order of its listing: each with read(2), and each by io_uring. Print the counters."""
-    make_files(device, 400)
-    found = {}
-    for engine in ("psync", "io_uring"):
-        top = guest.mount(device, MNT, "ro")
-        guest.read_directories_ahead()
-        with counted() as grown:
-            guest.run("fio", "--name=reader", "--readonly", f"--opendir={top}/files", "--rw=read", "--bs=8k", f"--ioengine={engine}",
-                      "--file_service_type=sequential", "--openfiles=1", "--invalidate=0")
-        found[engine] = grown
-        guest.umount(MNT)
-    print(json.dumps(found))
 
 
 def many(device):
@@ -701,67 +524,6 @@ def many(device):
     wrong = sum((top / "received/sent" / name).read_bytes() != content for name, content in contents.items())
     guest.umount(MNT)
     print(json.dumps(found | {"wrong": wrong}))
-
-
-def unmounted(device):
-    """Unmount while files are read ahead that were not read. Print what was ahead, and the waste that the unmount has traced, in KiB."""
-    make_files(device, 600)
-    top = guest.mount(device, MNT, "ro")
-    guest.read_directories_ahead()
-    walk_a_third(top / "files", lambda path: Path(path).read_bytes())
-    left = ahead()["data"]
-    with traced("btrfs/btrfs_readahead_waste") as said:
-        guest.umount(MNT)
-    lengths = [int(re.search(r"len=(\d+)", line)[1]) for line in said if " ino=0 " not in line]
-    print(json.dumps({"ahead": left, "wasted": sum(lengths) >> 10}))
-
-
-def starved(device):
-    """
-    Walk 30 directories in a cgroup that has 2 MiB left. Print its events, how much was read ahead, and by how much the memory of the
-    kernel grew that cannot be reclaimed, in KiB.
-
-    With 1 MiB left, a walk without readahead is killed, too: the text of Python and the inodes do not fit.
-    """
-    def fields():
-        return dict(map(str.split, (group / "memory.stat").read_text().splitlines()))
-
-    guest.mkfs(device, "--nodesize", "4096")
-    top = guest.mount(device, MNT)
-    for place in range(30):
-        (top / f"{place}").mkdir()
-        for number in range(2000):
-            (top / f"{place}/{number}").touch()
-    guest.umount(MNT)
-    top = guest.mount(device, MNT, "ro")
-    guest.read_directories_ahead()
-    with in_cgroup("memory") as group:
-        (group / "memory.max").write_text("32M")
-        taken = fill(group, 2 << 20)
-        before = fields()
-        with counted() as grown:
-            for place in range(30):
-                with os.scandir(top / f"{place}") as entries:
-                    for entry in entries:
-                        entry.stat(follow_symlinks=False)
-        pinned = int(fields()["slab_unreclaimable"]) - int(before["slab_unreclaimable"])
-        taken.close()
-        events = dict(map(str.split, (group / "memory.events").read_text().splitlines()))
-    guest.umount(MNT)
-    print(json.dumps({"events": events, "submitted": grown["tree_submitted_kb"], "pinned": pinned >> 10}))
-
-
-def fill(group, rest):
-    """Use all memory of a cgroup but `rest` bytes and what can be reclaimed. Return the memory."""
-    pages = mmap.mmap(-1, 1 << 30, mmap.MAP_PRIVATE)
-    for start in range(0, len(pages), 16 * PAGE):
-        used = int((group / "memory.current").read_text())
-        fields = dict(map(str.split, (group / "memory.stat").read_text().splitlines()))
-        if used - int(fields["file"]) - int(fields["slab_reclaimable"]) > int((group / "memory.max").read_text()) - rest:
-            return pages
-        for offset in range(0, 16 * PAGE, PAGE):
-            pages[start + offset] = 1
-    return pages
 
 
 def trace(device):
@@ -799,7 +561,6 @@ def pages(device):
     found = []
     for _ in range(9):
         top = guest.mount(device, MNT, "ro")
-        guest.read_directories_ahead()
         for _ in range(5):
             guest.drop_caches()
             guest.send_directly(top / "small2", guest.subvolume_id(top / "small1"))
@@ -844,9 +605,7 @@ def work(device):
 
 if __name__ == "__main__":
     {"windows": windows, "order": order, "crowd": crowd, "commits": commits, "relocation": relocation, "cgroup": cgroup,
-     "switches": switches, "count": count, "calls": calls, "scattered": scattered, "corners": corners, "descent": descent,
-     "lookups": lookups, "abandoned": abandoned, "waits": waits, "committed": committed, "mixed": mixed, "strangers": strangers,
-     "ring": ring, "many": many, "unmounted": unmounted, "starved": starved, "trace": trace, "pages": pages,
-     "work": work}[sys.argv[1]](*sys.argv[2:])
+     "switches": switches, "count": count, "calls": calls, "scattered": scattered, "corners": corners, "lookups": lookups,
+     "waits": waits, "committed": committed, "many": many, "trace": trace, "pages": pages, "work": work}[sys.argv[1]](*sys.argv[2:])
     if lost := leaks():
         sys.exit(lost)

@@ -107,7 +107,6 @@ def read(device, output, rotational=None):
         for options in ([], ["--proto", "2", "--compressed-data"]):
             guest.send(top / snap, parent and top / parent, options)
             result["cached"] |= {f"{snap} {options} {path.relative_to(top)}": cached_pages(path) for path in files}
-    guest.read_directories_ahead()
     result["walks"] = []
     for by_inode, reads in ((False, False), (True, False), (False, True), (True, True)):
         guest.drop_caches()

@@ -262,7 +262,6 @@ def count(shape, device, output):
     slow = [guest.delayed(device, 10, None, part, shape.devices) for part in range(shape.devices)]
     for name, job in JOBS.items():
         top = mount(slow, "ro,noatime")
-        guest.read_directories_ahead()
         before = guest.counters(device)
         digest = job(top)
         after = guest.counters(device)

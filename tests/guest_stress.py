@@ -230,7 +230,6 @@ def stress(device, seconds):
     chance, count = random.Random(5), 2000
     guest.mkfs(device)
     top = guest.mount(device, MNT)
-    guest.read_directories_ahead()
     guest.run("btrfs", "subvolume", "create", top / "files")
     (top / "files/packed").mkdir()
     guest.run("btrfs", "property", "set", top / "files/packed", "compression", "zstd")

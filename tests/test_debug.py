@@ -14,7 +14,7 @@ from conftest import SRC, WORK, build, output_of
 from test_kernels import FAULTS, LIMITS, READING, UPSTREAM, blank, compare_broken, copied, image, result
 
 STRESS = SRC / "tests/guest_stress.py"
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+KIB, MIB = 1 << 10, 1 << 20
 # Maximum data in the page cache of the file that a stalled send is reading. It does not count as readahead.
 AT_HAND = 128 * KIB
 
@@ -144,24 +144,6 @@ def test_a_cgroup_limits_the_sender(copy, setting):
     assert found["data"] < 32 * MIB / 100 + AT_HAND
 
 
-def test_walks_do_not_take_the_last_memory_of_a_cgroup():
-    disk = blank("starved", 1 * GIB)
-    found = json.loads(debug_vm("um-debug", LIMITS, "starved", "DEVICE", disk=disk))
-    disk.unlink()
-    print(found)
-    assert int(found["events"]["max"]) > 0 and int(found["events"]["oom"]) == 0 and found["submitted"] > 10_000
-    # For each of 30 directories, the notes of these walks are 40 KiB, and the state is 2 KiB. Neither is charged to the cgroup.
-    assert found["pinned"] < 30
-
-
-def test_readahead_ends_before_the_devices_are_closed():
-    disk = blank("unmounted", 1 * GIB)
-    found = json.loads(debug_vm("um-debug", LIMITS, "unmounted", "DEVICE", disk=disk))
-    disk.unlink()
-    print(found)
-    assert found["wasted"] == found["ahead"] > 0
-
-
 def test_tracepoints_say_what_is_counted(copy):
     found = json.loads(debug_vm("um-debug", LIMITS, "trace", "DEVICE", disk=copy))
     print(found)
@@ -212,17 +194,6 @@ def test_faults_give_an_error_or_the_same(copy, flavour, turns, fault, error):
                for kind, outcome in counts), counts
     for kind in ("disk", fault):
         assert min(counts.get((kind, outcome), 0) for outcome in ("the same", error if kind == fault else "EIO")) > turns / 50, counts
-
-
-def test_failing_allocations_do_not_change_a_walk():
-    disk = blank("walk", 160 << 20)
-    said = debug_vm("um-debug", FAULTS, "walk", "DEVICE", disk=disk, expect=r"-ENOMEM|-12\b|BTRFS error|Call Trace")
-    disk.unlink()
-    print(said)
-    found = json.loads(said.splitlines()[0])
-    assert found["submitted"]["tree_submitted_kb"] > 0 and found["submitted"]["data_submitted_kb"] > 100
-    # Readahead goes without memory. Python and upstream do not.
-    assert set(found["outcomes"]) == {"the same", "ENOMEM"} and found["outcomes"]["the same"] > 20
 
 
 @long

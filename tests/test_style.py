@@ -43,7 +43,7 @@ def test_series_is_what_git_am_takes(tree, tmp_path):
 def test_mutants_apply(tree):
     """Each mutant of `make mutants` names its test, and fits the patched tree or the project."""
     mutants = sorted((SRC / "tests/mutants").glob("*.patch"))
-    assert len(mutants) >= 200
+    assert len(mutants) >= 160
     killers = [re.match(r"Killed-by: (tests/test_\w+\.py\S*( .*)?)", mutant.read_text())[1] for mutant in mutants]
     # Fails if one of the tests does not exist.
     output_of(sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *killers, cwd=SRC)
@@ -93,7 +93,7 @@ def test_the_ABI_of_sysfs_is_described(tree):
     code = (RUST / "reada_stats.c").read_text()
     text = (SRC / "Documentation/ABI/testing/sysfs-fs-btrfs-readahead").read_text()
     files = re.findall(r"= __ATTR(?:_RO)?\((\w+)", code)
-    assert re.findall(r"/sys/fs/btrfs/<uuid>/readahead/(\w+)", text) == files and len(files) == 5
+    assert re.findall(r"/sys/fs/btrfs/<uuid>/readahead/(\w+)", text) == files and len(files) == 4
     assert re.findall(r"/parameters/(\w+)", text) == re.findall(r"module_param_named\((\w+)", code)
     stats = re.findall(r'\[BTRFS_READA_\w+\] = "(\w+)"', code)
     assert sorted(re.findall(r"\b((?:tree|data)_\w+_kb)\b", text)) == sorted(f"{kind}_{stat}_kb" for kind in ("tree", "data") for stat in stats)

@@ -64,15 +64,15 @@ def program(*command):
 
 
 # Jobs by name, on the modelled disk and on a disk with DELAY milliseconds a read.
-SEND, TAR = "btrfs send, files of 8 KiB", "tar, tree like /usr (dir_enable)"
+SEND, TAR = "btrfs send, files of 8 KiB", "tar, tree like /usr"
 JOBS = {SEND: send("files1"),
         "btrfs send -p, half of the files": send("files2", "-p", "files1"),
         "btrfs send --compressed-data, tree": send("usr1", "--proto", "2", "--compressed-data"),
         "btrfs send, disk image in pieces": send("vm1"),
         "filefrag, disk image in pieces": program("filefrag", "-v", "vm1/disk.img"),
-        "find, tree like /usr (dir_enable)": program("find", "usr1", "-printf", "%p %s %n\n"),
+        "find, tree like /usr": program("find", "usr1", "-printf", "%p %s %n\n"),
         TAR: program("tar", "-cf", "-", "usr1"),
-        "tar, files of 8 KiB (dir_enable)": program("tar", "-cf", "-", "files1")}
+        "tar, files of 8 KiB": program("tar", "-cf", "-", "files1")}
 
 
 def load(which):
@@ -95,7 +95,6 @@ def run(module, device, model, progress):
         for kind, where, disk, name in plan:
             Path(progress).write_text(f"{len(samples)} {len(TURNS) * len(plan)} {turn}: {name}")
             guest.mount(where, TOP, "ro")
-            guest.read_directories_ahead()
             guest.drop_caches()
             before, start = guest.counters(disk), time.monotonic()
             result = JOBS[name]()

@@ -68,7 +68,6 @@ def make(device, files):
 def timed(*command):
     """Run a program on a tree as a job of a workload; the result is the digest of its output."""
     def job(top):
-        guest.read_directories_ahead()
         start = time.monotonic()
         digest = guest.run_in(top, *command)
         return time.monotonic() - start, digest
@@ -78,7 +77,6 @@ def timed(*command):
 def scan(tree):
     """Return a job that stats each entry of a directory right after its name was read."""
     def job(top):
-        guest.read_directories_ahead()
         digest, start = hashlib.sha256(), time.monotonic()
         with os.scandir(top / tree) as entries:
             for entry in entries:
@@ -90,7 +88,6 @@ def scan(tree):
 def scan_with_threads(tree, threads):
     """Return a job whose threads stat the entries of a directory, each the next one, after all names were read."""
     def job(top):
-        guest.read_directories_ahead()
         start = time.monotonic()
         names = os.listdir(top / tree)
         with ThreadPoolExecutor(threads) as pool:

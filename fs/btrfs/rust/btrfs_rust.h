@@ -67,8 +67,7 @@ struct btrfs_rust_leaf {
 
 /*
  * The leaves of a batch to submit next, in this order. The rest of the batch follows them in
- * memory, which is valid until the next plan; for a directory, until the next call that plans,
- * looks up, ends a part or lists a child.
+ * memory, which is valid until the next plan.
  */
 struct btrfs_rust_leaves {
 	const struct btrfs_rust_leaf *leaves;
@@ -120,6 +119,16 @@ struct btrfs_rust_leaves btrfs_rust_leaf_reada_report(struct btrfs_rust_leaf_rea
 bool btrfs_rust_find_leaf(struct btrfs_rust_last_leaf *last, struct btrfs_root *root,
 			  const struct btrfs_rust_key *key, struct btrfs_rust_leaf *leaf);
 
+/* A file extent, see data_reada.rs; without data on disk, @bytenr is 0. */
+struct btrfs_rust_extent {
+	u64 bytenr;
+	u64 disk_len;
+	u64 offset;
+	u64 len;
+	u64 generation;
+	bool is_compressed;
+};
+
 /* A range of a file to read ahead; see data_reada/queue.rs. */
 struct btrfs_rust_file_range {
 	u64 ino;
@@ -131,95 +140,6 @@ struct btrfs_rust_file_range {
 	u32 number;
 	bool is_encoded;
 	bool is_cut;
-};
-
-/*
- * A directory; @size is that of its inode, @last_index the index of its last entry. Directories
- * listed before it set the others: the window to begin with, in leaves, or 0; whether lookups are
- * in the order of inode numbers; whether one was read ahead and none of its entries looked up; and
- * whether the files of one were read, or were read ahead and not read.
- */
-struct btrfs_rust_directory {
-	u64 ino;
-	u64 size;
-	u64 last_index;
-	u64 window;
-	bool by_inode;
-	bool is_refused;
-	bool reads_files;
-	bool refuses_files;
-};
-
-/*
- * File data to read ahead, in this order; the array is valid until the next call that plans files
- * or checks whether they are due. @held is the size of all that was read ahead and is unused, in
- * bytes, and @wasted that of what has newly become known to be read in vain.
- */
-struct btrfs_rust_dir_files {
-	const struct btrfs_rust_file_range *ranges;
-	u32 count;
-	u64 held;
-	u64 wasted;
-};
-
-/*
- * A read of a file: the bytes that were read ahead for it; the others, as in struct
- * btrfs_rust_dir_files.
- */
-struct btrfs_rust_file_use {
-	u64 used;
-	u64 held;
-	u64 wasted;
-};
-
-/* An entry of a directory, see dir_reada/children.rs. */
-struct btrfs_rust_dir_entry {
-	u64 ino;
-	bool is_dir;
-};
-
-/* Storage for the state of dir_reada.rs. */
-struct btrfs_rust_dir_reada {
-	u64 state[156];
-};
-
-/* dir_reada.rs */
-void btrfs_rust_dir_reada_init(struct btrfs_rust_dir_reada *reada,
-			       const struct btrfs_rust_disk *disk,
-			       const struct btrfs_rust_directory *directory);
-u64 btrfs_rust_dir_reada_destroy(struct btrfs_rust_dir_reada *reada);
-void btrfs_rust_dir_reada_habit(const struct btrfs_rust_dir_reada *reada,
-				const struct btrfs_root *root, bool is_same_task,
-				struct btrfs_rust_directory *directory);
-bool btrfs_rust_dir_reada_list(struct btrfs_rust_dir_reada *reada, u64 index);
-void btrfs_rust_dir_reada_add(struct btrfs_rust_dir_reada *reada, u64 index, u64 ino,
-			      u8 type);
-bool btrfs_rust_dir_reada_list_child(struct btrfs_rust_dir_reada *reada, u64 ino,
-				     bool is_expected);
-u64 btrfs_rust_dir_reada_held(const struct btrfs_rust_dir_reada *reada);
-bool btrfs_rust_dir_reada_is_done(const struct btrfs_rust_dir_reada *reada);
-bool btrfs_rust_dir_reada_end_part(struct btrfs_rust_dir_reada *reada);
-bool btrfs_rust_dir_reada_look_up(struct btrfs_rust_dir_reada *reada,
-				  const struct btrfs_root *root, u64 ino);
-struct btrfs_rust_leaves btrfs_rust_dir_reada_plan(struct btrfs_rust_dir_reada *reada,
-						   struct btrfs_root *root,
-						   struct btrfs_rust_others others);
-struct btrfs_rust_file_use btrfs_rust_dir_reada_read(struct btrfs_rust_dir_reada *reada, u64 ino,
-						     bool has_data, u32 missed);
-bool btrfs_rust_dir_reada_are_files_due(struct btrfs_rust_dir_reada *reada);
-u64 btrfs_rust_dir_reada_skip_file(struct btrfs_rust_dir_reada *reada, u64 ino);
-struct btrfs_rust_dir_files btrfs_rust_dir_reada_plan_files(struct btrfs_rust_dir_reada *reada,
-							    struct btrfs_root *root,
-							    struct btrfs_rust_others others);
-
-/* A file extent, see data_reada.rs; without data on disk, @bytenr is 0. */
-struct btrfs_rust_extent {
-	u64 bytenr;
-	u64 disk_len;
-	u64 offset;
-	u64 len;
-	u64 generation;
-	bool is_compressed;
 };
 
 /* Maximum number of inodes held for a send. */
@@ -336,9 +256,7 @@ void btrfs_rust_node_ptrs(const struct extent_buffer *node, u32 slot,
 bool btrfs_rust_node_search(const struct extent_buffer *node, const struct btrfs_rust_key *key,
 			    u32 *slot);
 bool btrfs_rust_is_cached(const struct extent_buffer *node, u64 bytenr);
-bool btrfs_rust_is_uptodate(const struct extent_buffer *node, u64 bytenr);
 bool btrfs_rust_is_evicted(const struct btrfs_root *root, u64 bytenr);
-bool btrfs_rust_is_unused(const struct btrfs_root *root, u64 bytenr);
 struct extent_buffer *btrfs_rust_commit_root(struct btrfs_root *root);
 struct extent_buffer *btrfs_rust_commit_leaf(struct btrfs_root *root);
 struct extent_buffer *btrfs_rust_read_child(struct extent_buffer *node, u32 slot);
@@ -346,12 +264,8 @@ void btrfs_rust_readahead_child(struct extent_buffer *node, u32 slot);
 struct extent_buffer *btrfs_rust_cached_leaf(const struct extent_buffer *node, u32 slot);
 struct btrfs_rust_key btrfs_rust_item_key(const struct extent_buffer *leaf, u32 slot);
 bool btrfs_rust_item_is_file(const struct extent_buffer *leaf, u32 slot);
-bool btrfs_rust_item_is_checked(const struct extent_buffer *leaf, u32 slot);
 struct btrfs_rust_extent btrfs_rust_item_extent(const struct extent_buffer *leaf, u32 slot);
-int btrfs_rust_dir_entries(const struct extent_buffer *node, u32 slot, u64 ino,
-			   struct btrfs_rust_dir_entry *entries, u32 max);
 void btrfs_rust_put_node(struct extent_buffer *node);
 bool btrfs_rust_is_contended(struct btrfs_root *root);
-void *btrfs_rust_realloc(void *ptr, size_t size);
 
 #endif

@@ -3,7 +3,7 @@
 //! Rust code of btrfs. C calls it through [`ffi`].
 
 mod data_reada;
-mod dir_reada;
+// `cargo test` runs on a host, without C.
 #[cfg(not(test))]
 mod ffi;
 mod hash;
@@ -17,9 +17,3 @@ mod share_cache;
 mod sort;
 mod tree;
 mod window;
-
-/// `cargo test` runs on a host, without C.
-#[cfg(test)]
-mod ffi {
-    pub(crate) use kernel::prelude::KVVec as OptionalVec;
-}

@@ -92,41 +92,29 @@ static void read_range(struct btrfs_data_reada *reada, const struct btrfs_rust_f
 		btrfs_encoded_reada_read(reada, range, last_reloc_trans);
 }
 
-/* Start reading the leaf with the checksums of the extent at @bytenr. */
-void btrfs_reada_csums(struct btrfs_rust_last_leaf *last, struct btrfs_fs_info *fs_info, u64 bytenr,
-		       u32 *budget)
-{
-	const struct btrfs_rust_key csums = {
-		.objectid = BTRFS_EXTENT_CSUM_OBJECTID,
-		.type = BTRFS_EXTENT_CSUM_KEY,
-		.offset = bytenr,
-	};
-	struct btrfs_root *csum_root;
-
-	/* EXTENT_TREE_V2 has no such root for an address outside of all block groups. */
-	if (btrfs_fs_incompat(fs_info, EXTENT_TREE_V2))
-		return;
-	csum_root = btrfs_csum_root(fs_info, bytenr);
-	if (csum_root)
-		btrfs_reada_find_leaf(last, csum_root, &csums, budget);
-}
-
 /* Start reading the leaves with the backrefs and, if data is read, the checksums of an extent. */
 static void read_leaves(struct btrfs_data_reada *reada, const struct btrfs_rust_file_range *range,
 			u32 *budget)
 {
 	struct btrfs_fs_info *fs_info = reada->root->fs_info;
 	const struct btrfs_rust_key backrefs = btrfs_reada_backrefs(range->bytenr);
+	const struct btrfs_rust_key csums = {
+		.objectid = BTRFS_EXTENT_CSUM_OBJECTID,
+		.type = BTRFS_EXTENT_CSUM_KEY,
+		.offset = range->bytenr,
+	};
 	struct btrfs_root *extent_root;
+	struct btrfs_root *csum_root;
 
-	/* EXTENT_TREE_V2 has no such root for an address outside of all block groups. */
+	/* EXTENT_TREE_V2 has no such roots for an address outside of all block groups. */
 	if (btrfs_fs_incompat(fs_info, EXTENT_TREE_V2))
 		return;
 	extent_root = btrfs_extent_root(fs_info, range->bytenr);
 	if (extent_root)
 		btrfs_reada_find_leaf(&reada->last_backref, extent_root, &backrefs, budget);
-	if (range->len)
-		btrfs_reada_csums(&reada->last_csum, fs_info, range->bytenr, budget);
+	csum_root = range->len ? btrfs_csum_root(fs_info, range->bytenr) : NULL;
+	if (csum_root)
+		btrfs_reada_find_leaf(&reada->last_csum, csum_root, &csums, budget);
 }
 
 /* Count a batch, and start reading the leaves for it. The caller holds commit_root_sem. */

@@ -8,7 +8,6 @@
 #include "btrfs_rust.h"
 #include "debug/verify.h"
 
-struct btrfs_fs_info;
 struct btrfs_inode;
 struct btrfs_key;
 struct btrfs_root;
@@ -64,8 +63,6 @@ bool btrfs_data_reada_put_moved(struct btrfs_data_reada *reada, const struct ino
 				struct folio *folio);
 int btrfs_data_reada_encoded(struct btrfs_data_reada *reada, struct btrfs_inode *inode, u64 bytenr,
 			     u64 len, struct page **pages);
-void btrfs_reada_csums(struct btrfs_rust_last_leaf *last, struct btrfs_fs_info *fs_info, u64 bytenr,
-		       u32 *budget);
 
 /* page_reada.c */
 bool btrfs_page_reada_init(struct btrfs_data_reada *reada);

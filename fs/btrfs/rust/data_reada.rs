@@ -107,8 +107,6 @@ pub(crate) trait Items {
     /// Whether the inode item in `slot` is of a linked regular file without fs-verity. Only linked
     /// files have data to send. Data with fs-verity cannot be verified before the file is open.
     fn is_file(&self, slot: u32) -> bool;
-    /// Whether the data of the inode in `slot` has checksums.
-    fn is_checked(&self, slot: u32) -> bool;
 }
 
 /// A tree whose cached leaves can be read.

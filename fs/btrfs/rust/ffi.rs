@@ -9,17 +9,12 @@
 #![expect(unsafe_code)]
 
 mod data;
-mod dir;
 mod eb;
-mod files;
 mod leaf;
 mod lru;
-mod memory;
 mod search;
 mod share;
 mod utimes;
-
-pub(crate) use memory::OptionalVec;
 
 use core::mem::offset_of;
 
@@ -30,10 +25,6 @@ use crate::{
         self,
         DataReada,
         FileRange, //
-    },
-    dir_reada::{
-        DirReada,
-        Entry, //
     },
     leaf_reada::{
         self,
@@ -84,13 +75,6 @@ check_prototypes! {
         btrfs_rust_leaf_reada_report, btrfs_rust_find_leaf;
     data: btrfs_rust_data_reada_init, btrfs_rust_data_reada_destroy, btrfs_rust_data_reada_advance,
         btrfs_rust_data_reada_plan, btrfs_rust_data_reada_report_evicted;
-    dir: btrfs_rust_dir_reada_init, btrfs_rust_dir_reada_destroy, btrfs_rust_dir_reada_habit,
-        btrfs_rust_dir_reada_list, btrfs_rust_dir_reada_add,
-        btrfs_rust_dir_reada_held, btrfs_rust_dir_reada_is_done,
-        btrfs_rust_dir_reada_end_part, btrfs_rust_dir_reada_look_up,
-        btrfs_rust_dir_reada_plan, btrfs_rust_dir_reada_list_child;
-    files: btrfs_rust_dir_reada_read, btrfs_rust_dir_reada_are_files_due,
-        btrfs_rust_dir_reada_plan_files, btrfs_rust_dir_reada_skip_file;
     share: btrfs_rust_share_lookup, btrfs_rust_share_store, btrfs_rust_share_end_many_paths,
         btrfs_rust_share_prev_extent, btrfs_rust_share_add_prev_extent;
     lru: btrfs_rust_lru_init, btrfs_rust_lru_destroy, btrfs_rust_lru_lookup, btrfs_rust_lru_store,
@@ -155,7 +139,6 @@ mirrors! {
     Key = btrfs_rust_key { objectid = objectid, kind = type_, offset = offset }
     KeyPtr = btrfs_rust_key_ptr { key = key, blockptr = blockptr, generation = generation }
     Leaf = btrfs_rust_leaf { ptr = ptr, tree = tree }
-    Entry = btrfs_rust_dir_entry { ino = ino, is_dir = is_dir }
     FileRange = btrfs_rust_file_range {
         ino = ino, offset = offset, len = len, bytenr = bytenr, disk_len = disk_len, slot = slot,
         number = number, is_encoded = is_encoded, is_cut = is_cut
@@ -242,7 +225,6 @@ storages! {
     btrfs_rust_leaf_reada: LeafReada;
     btrfs_rust_last_leaf: LastLeaf;
     btrfs_rust_data_reada: DataReada;
-    btrfs_rust_dir_reada: DirReada;
     btrfs_rust_share_cache: ShareCache;
     btrfs_rust_lru: Lru<lru::EntryPtr>;
     btrfs_rust_send_utimes: DirUtimes;

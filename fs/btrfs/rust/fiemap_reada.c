@@ -166,13 +166,11 @@ static bool follow_leaf(struct btrfs_fiemap_reada *reada, const struct btrfs_rus
 }
 
 /*
- * Submit the leaves of a batch, in the order of the plan. The caller holds commit_root_sem. While a
- * task waits for it, the semaphore is released if @may_wait, otherwise the batch ends. Returns the
- * number of leaves submitted: fewer also if the commit root has changed, at a fatal signal, and on
- * errors.
+ * Submit the leaves of a batch, in the order of the plan. The caller holds commit_root_sem. It is
+ * released while a task waits for it. Returns the number of leaves submitted: fewer if the commit
+ * root has changed meanwhile, at a fatal signal, and on errors.
  */
-u32 btrfs_reada_submit(struct btrfs_root *root, const struct btrfs_rust_leaves *batch,
-		       bool may_wait)
+static u32 submit_leaves(struct btrfs_root *root, const struct btrfs_rust_leaves *batch)
 {
 	const u64 root_gen = btrfs_header_generation(root->commit_root);
 	struct rw_semaphore *sem = &root->fs_info->commit_root_sem;
@@ -182,8 +180,6 @@ u32 btrfs_reada_submit(struct btrfs_root *root, const struct btrfs_rust_leaves *
 	blk_start_plug(&plug);
 	while (submitted < batch->planned) {
 		if (rwsem_is_contended(sem)) {
-			if (!may_wait)
-				break;
 			up_read(sem);
 			cond_resched();
 			down_read(sem);
@@ -224,7 +220,7 @@ void btrfs_fiemap_reada_advance(struct btrfs_fiemap_reada *reada, u64 offset)
 						   btrfs_reada_others(total, reada->held));
 		btrfs_reada_hold(total, &reada->held, batch.held);
 		btrfs_reada_count_batch(root, &batch);
-		submitted = btrfs_reada_submit(root, &batch, true);
+		submitted = submit_leaves(root, &batch);
 		up_read(&fs_info->commit_root_sem);
 
 		if (!reada->extent_root)

@@ -5,7 +5,6 @@
 #include <linux/err.h>
 #include <linux/lockdep.h>
 #include <linux/sched/signal.h>
-#include <linux/slab.h>
 #include <linux/stat.h>
 #include <linux/wait_bit.h>
 #include "../accessors.h"
@@ -15,20 +14,12 @@
 #include "../reada.h"
 #include "../send_utimes.h"
 #include "btrfs_rust.h"
-#include "reada_stats.h"
 
 static_assert(BTRFS_RUST_READA_NONE == READA_NONE);
 static_assert(BTRFS_RUST_READA_BACK == READA_BACK);
 static_assert(BTRFS_RUST_READA_FORWARD == READA_FORWARD);
 static_assert(BTRFS_RUST_READA_FORWARD_ALWAYS == READA_FORWARD_ALWAYS);
 static_assert(BTRFS_RUST_READA_MAX_SLOTS == BTRFS_READA_MAX_SLOTS);
-/* Used in dir_reada/directory.rs and data_reada.rs. */
-static_assert(BTRFS_INODE_ITEM_KEY == 1);
-static_assert(BTRFS_DIR_ITEM_KEY == 84);
-static_assert(BTRFS_DIR_INDEX_KEY == 96);
-static_assert(BTRFS_XATTR_ITEM_KEY == 24);
-static_assert(BTRFS_EXTENT_DATA_KEY == 108);
-static_assert(sizeof(struct btrfs_item) + sizeof(struct btrfs_dir_item) == 25 + 30);
 /* for_move_down() in reada.rs selects at most this many nodes. */
 static_assert(SZ_128K / BTRFS_MIN_BLOCKSIZE <= BTRFS_READA_MAX_SLOTS);
 /* Used in send_utimes.rs. */
@@ -109,40 +100,12 @@ bool btrfs_rust_is_cached(const struct extent_buffer *node, u64 bytenr)
 	return true;
 }
 
-/* Whether the tree block at @bytenr is cached and up to date. May sleep. */
-bool btrfs_rust_is_uptodate(const struct extent_buffer *node, u64 bytenr)
-{
-	struct extent_buffer *eb = find_extent_buffer(node->fs_info, bytenr);
-	bool ret;
-
-	if (!eb)
-		return false;
-	ret = extent_buffer_uptodate(eb);
-	free_extent_buffer(eb);
-	return ret;
-}
-
 /* Whether the tree block at @bytenr is no longer cached. */
 bool btrfs_rust_is_evicted(const struct btrfs_root *root, u64 bytenr)
 {
 	struct btrfs_fs_info *fs_info = root->fs_info;
 
 	return !xa_load(&fs_info->buffer_tree, bytenr >> fs_info->nodesize_bits);
-}
-
-/* Whether the tree block at @bytenr was read ahead, and is not used yet. */
-bool btrfs_rust_is_unused(const struct btrfs_root *root, u64 bytenr)
-{
-	struct btrfs_fs_info *fs_info = root->fs_info;
-	const struct extent_buffer *eb;
-	bool ret;
-
-	/* Not find_extent_buffer(), which counts as an access. */
-	rcu_read_lock();
-	eb = xa_load(&fs_info->buffer_tree, bytenr >> fs_info->nodesize_bits);
-	ret = eb && btrfs_reada_is_unused(eb);
-	rcu_read_unlock();
-	return ret;
 }
 
 /*
@@ -273,17 +236,6 @@ bool btrfs_rust_item_is_file(const struct extent_buffer *leaf, u32 slot)
 	       !(btrfs_inode_flags(leaf, item) & has_verity);
 }
 
-/* Whether the data of an inode item has checksums. */
-bool btrfs_rust_item_is_checked(const struct extent_buffer *leaf, u32 slot)
-{
-	const struct btrfs_inode_item *item;
-
-	if (item_type(leaf, slot) != BTRFS_INODE_ITEM_KEY)
-		return false;
-	item = btrfs_item_ptr(leaf, slot, struct btrfs_inode_item);
-	return !(btrfs_inode_flags(leaf, item) & BTRFS_INODE_NODATASUM);
-}
-
 /* Read a file extent item. @bytenr is 0 unless it is a regular extent with data on disk. */
 struct btrfs_rust_extent btrfs_rust_item_extent(const struct extent_buffer *leaf, u32 slot)
 {
@@ -304,41 +256,6 @@ struct btrfs_rust_extent btrfs_rust_item_extent(const struct extent_buffer *leaf
 	};
 }
 
-/*
- * Copy up to @max entries of the directory @ino from a child that is a leaf. Subvolumes are left
- * out. Returns the number of entries, or -ENOENT if the leaf is not cached.
- */
-int btrfs_rust_dir_entries(const struct extent_buffer *node, u32 slot, u64 ino,
-			   struct btrfs_rust_dir_entry *entries, u32 max)
-{
-	struct extent_buffer *leaf = btrfs_rust_cached_leaf(node, slot);
-	struct btrfs_key key = { .objectid = ino, .type = BTRFS_DIR_INDEX_KEY };
-	int count = 0;
-	int first = 0;
-
-	if (!leaf)
-		return -ENOENT;
-	btrfs_bin_search(leaf, 0, &key, &first);
-	for (int i = first; i < btrfs_header_nritems(leaf) && count < max; i++) {
-		const struct btrfs_dir_item *item;
-
-		btrfs_item_key_to_cpu(leaf, &key, i);
-		if (key.objectid != ino || key.type != BTRFS_DIR_INDEX_KEY ||
-		    btrfs_item_size(leaf, i) < sizeof(*item))
-			break;
-		item = btrfs_item_ptr(leaf, i, struct btrfs_dir_item);
-		btrfs_dir_item_key_to_cpu(leaf, item, &key);
-		if (key.type != BTRFS_INODE_ITEM_KEY)
-			continue;
-		entries[count++] = (struct btrfs_rust_dir_entry){
-			.ino = key.objectid,
-			.is_dir = btrfs_dir_ftype(leaf, item) == BTRFS_FT_DIR,
-		};
-	}
-	free_extent_buffer(leaf);
-	return count;
-}
-
 void btrfs_rust_put_node(struct extent_buffer *node)
 {
 	free_extent_buffer(node);
@@ -348,19 +265,4 @@ void btrfs_rust_put_node(struct extent_buffer *node)
 bool btrfs_rust_is_contended(struct btrfs_root *root)
 {
 	return is_contended(root->fs_info);
-}
-
-/*
- * Reallocate memory for readahead, or free it if @size is 0. It is optional: without memory, this
- * returns NULL rather than let the OOM killer run. It is not charged to the cgroup of the task:
- * it cannot be reclaimed, and the next charge could let the OOM killer run. MAX_DIRS and the window
- * limit it instead.
- */
-void *btrfs_rust_realloc(void *ptr, size_t size)
-{
-	if (!size) {
-		kvfree(ptr);
-		return NULL;
-	}
-	return kvrealloc(ptr, size, GFP_KERNEL | __GFP_NORETRY | __GFP_NOWARN);
 }

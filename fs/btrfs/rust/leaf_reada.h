@@ -64,8 +64,6 @@ struct btrfs_rust_disk btrfs_reada_disk(const struct btrfs_fs_info *fs_info);
 bool btrfs_reada_leaf(struct btrfs_root *root, const struct btrfs_rust_leaf *leaf, u16 ioprio);
 void btrfs_reada_find_leaf(struct btrfs_rust_last_leaf *last, struct btrfs_root *root,
 			   const struct btrfs_rust_key *key, u32 *budget);
-u32 btrfs_reada_submit(struct btrfs_root *root, const struct btrfs_rust_leaves *batch,
-		       bool may_wait);
 void btrfs_reada_count_batch(const struct btrfs_root *root, const struct btrfs_rust_leaves *batch);
 void btrfs_reada_join(struct btrfs_reada_total *total);
 void btrfs_reada_hold(struct btrfs_reada_total *total, u64 *held, u64 bytes);

@@ -19,11 +19,8 @@
 //! A comparison also reads a leaf that both trees share, if the changed leaves before it end at
 //! different keys. Level 1 does not tell that: such a leaf is not read ahead.
 //!
-//! Fiemap and the listing of a directory read a range of keys. What they need may be cached, by
-//! earlier calls for example. So they probe: a batch is read only if the leaf at the probe distance
-//! is not cached.
-
-use core::ops::Range;
+//! Fiemap reads a range of keys. Earlier calls may have read ahead for this one. So it probes: a
+//! batch is read only if the leaf at the probe distance is not cached.
 
 use kernel::prelude::*;
 
@@ -136,23 +133,6 @@ impl LeafReada {
             evicted: 0,
             is_dropped: false,
         })
-    }
-
-    /// Creates the readahead of the leaves with keys in `range`, at most about `leaves`. It probes
-    /// whether leaves are cached.
-    ///
-    /// # Errors
-    ///
-    /// As for [`LeafReada::new`].
-    pub(crate) fn for_range(disk: Disk, range: Range<Key>, leaves: u64) -> Result<Self> {
-        let bytes = leaves.saturating_mul(u64::from(disk.nodesize));
-        let mut reada = Self::with_max_batch(disk, disk.max_batch().min(bytes))?;
-        reada.next = reada.next.map(|_| range.start);
-        reada.mark = range.start;
-        reada.end = range.end;
-        // `leaves` is a high estimate.
-        reada.probe = Some((leaves / 4).clamp(1, reada.in_order as u64) as u32);
-        Ok(reada)
     }
 
     /// Moves the walk to `key`. Returns whether the next batch is to be planned.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reproducible pseudo-random numbers, and failures, for the tests.
+//! Reproducible pseudo-random numbers for the tests.
 
 /// The xorshift64 generator of G. Marsaglia.
 pub(crate) struct Random(u64);
@@ -23,10 +23,4 @@ impl Random {
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((self.next() >> 32) * bound) >> 32
     }
-}
-
-/// Lets all allocations fail from now on, or none. In a kernel this has no effect.
-pub(crate) fn fail_allocations(_fail: bool) {
-    #[cfg(test)]
-    kernel::alloc::fail(_fail);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 /*
- * Settings and counters for the readahead of send, fiemap and listed directories.
+ * Settings and counters for the readahead of send and fiemap.
  *
  * Path: /sys/fs/btrfs/<uuid>/readahead/
  */
@@ -17,7 +17,6 @@
 #include "../extent_io.h"
 #include "../fs.h"
 #include "../volumes.h"
-#include "dir_reada.h"
 #include "reada_stats.h"
 
 /* With VERIFY, searches select readahead as upstream's do, to be compared, unless this is set. */
@@ -29,17 +28,12 @@ MODULE_PARM_DESC(readahead_tree_enable,
 static bool data_enable = true;
 module_param_named(readahead_data_enable, data_enable, bool, 0644);
 MODULE_PARM_DESC(readahead_data_enable,
-		 "Whether the readahead of file data is planned, in filesystems mounted later (default on)");
-
-static bool dir_enable;
-module_param_named(readahead_dir_enable, dir_enable, bool, 0644);
-MODULE_PARM_DESC(readahead_dir_enable,
-		 "Whether the readahead of tree blocks is planned for tasks that list directories and look up their entries, in filesystems mounted later (default off)");
+		 "Whether send plans the readahead of file data, in filesystems mounted later (default on)");
 
 static unsigned int window_kb;
 module_param_named(readahead_window_kb, window_kb, uint, 0644);
 MODULE_PARM_DESC(readahead_window_kb,
-		 "KiB that a send, fiemap or listed directory reads ahead at most, in filesystems mounted later (default 0: what disk and memory give)");
+		 "KiB that a send or fiemap reads ahead at most, in filesystems mounted later (default 0: what disk and memory give)");
 
 /* Returns -ENOMEM without memory; btrfs_reada_destroy() is to be called in any case. */
 int btrfs_reada_init(struct btrfs_fs_info *fs_info)
@@ -47,18 +41,14 @@ int btrfs_reada_init(struct btrfs_fs_info *fs_info)
 	fs_info->reada = (struct btrfs_reada_settings){
 		.tree_enable = READ_ONCE(tree_enable),
 		.data_enable = READ_ONCE(data_enable),
-		.dir_enable = READ_ONCE(dir_enable),
 		.window_kb = READ_ONCE(window_kb),
 	};
-	btrfs_dir_readas_init(fs_info);
 	fs_info->reada_stats = alloc_percpu(struct btrfs_reada_stats);
 	return fs_info->reada_stats ? 0 : -ENOMEM;
 }
 
 void btrfs_reada_destroy(struct btrfs_fs_info *fs_info)
 {
-	if (!fs_info->reada_stats)
-		return;
 	free_percpu(fs_info->reada_stats);
 }
 
@@ -181,12 +171,6 @@ static struct reada_attribute data_enable_attr = {
 	.max = 1,
 };
 
-static struct reada_attribute dir_enable_attr = {
-	.attr = __ATTR(dir_enable, 0644, setting_show, setting_store),
-	.offset = offsetof(struct btrfs_reada_settings, dir_enable),
-	.max = 1,
-};
-
 static struct reada_attribute window_kb_attr = {
 	.attr = __ATTR(window_kb, 0644, setting_show, setting_store),
 	.offset = offsetof(struct btrfs_reada_settings, window_kb),
@@ -234,7 +218,6 @@ static struct kobj_attribute stats_attr = __ATTR_RO(stats);
 static const struct attribute *reada_attrs[] = {
 	&tree_enable_attr.attr.attr,
 	&data_enable_attr.attr.attr,
-	&dir_enable_attr.attr.attr,
 	&window_kb_attr.attr.attr,
 	&stats_attr.attr,
 	NULL,

@@ -89,10 +89,6 @@ pub(crate) trait Node {
     fn search(&self, key: Key) -> Result<u32, u32>;
     /// Returns whether the block at `blockptr` is cached or being read; `find_extent_buffer()`.
     fn is_cached(&self, blockptr: u64) -> bool;
-    /// Returns whether the block at `blockptr` is in memory and up to date.
-    fn is_uptodate(&self, blockptr: u64) -> bool {
-        self.is_cached(blockptr)
-    }
 
     /// The key pointer in `slot`.
     fn ptr(&self, slot: u32) -> KeyPtr {
@@ -126,9 +122,6 @@ impl<D: Deref<Target: Node>> Node for D {
     fn is_cached(&self, blockptr: u64) -> bool {
         (**self).is_cached(blockptr)
     }
-    fn is_uptodate(&self, blockptr: u64) -> bool {
-        (**self).is_uptodate(blockptr)
-    }
 }
 
 /// The root of a tree.
@@ -160,9 +153,6 @@ pub(crate) trait Tree {
         slot: u32,
         ahead: impl Iterator<Item = u32>,
     ) -> Result<Self::Node, Unread>;
-
-    /// Starts reading the child in `slot`.
-    fn read_ahead(&self, node: &Self::Node, slot: u32);
 }
 
 /// The reason why there is no node.

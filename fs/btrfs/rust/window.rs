@@ -130,11 +130,6 @@ impl Window {
         };
     }
 
-    /// Begins with a small window again.
-    pub(crate) fn reset(&mut self) {
-        *self = Self::new(self.first, self.most);
-    }
-
     /// Grows the window to its maximum size at once.
     pub(crate) fn open(&mut self) {
         self.size = self.most;

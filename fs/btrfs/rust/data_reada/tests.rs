@@ -114,9 +114,6 @@ mod suite {
         fn extent(&self, slot: u32) -> Option<Extent> {
             self[slot as usize].1
         }
-        fn is_checked(&self, _: u32) -> bool {
-            true
-        }
         fn is_file(&self, slot: u32) -> bool {
             self[slot as usize].0.offset == 0
         }
@@ -145,7 +142,6 @@ mod suite {
             }
             Ok(Parent(self, 1))
         }
-        fn read_ahead(&self, _: &Parent<'a>, _: u32) {}
     }
 
     impl<'a> Subvolume for &'a Array<'a> {

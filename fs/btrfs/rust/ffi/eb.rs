@@ -24,10 +24,6 @@ use crate::{
         Items,
         Subvolume, //
     },
-    dir_reada::{
-        Directories,
-        Entry, //
-    },
     tree::{
         Key,
         KeyPtr,
@@ -104,11 +100,6 @@ impl Node for NodeBuffer {
     fn is_cached(&self, blockptr: u64) -> bool {
         // SAFETY: By the type invariants, the pointer is to an uptodate node.
         unsafe { bindings::btrfs_rust_is_cached(self.as_ptr(), blockptr) }
-    }
-
-    fn is_uptodate(&self, blockptr: u64) -> bool {
-        // SAFETY: As above.
-        unsafe { bindings::btrfs_rust_is_uptodate(self.as_ptr(), blockptr) }
     }
 }
 
@@ -213,15 +204,6 @@ impl<'lock> CommitRoot<'lock> {
             _lock: PhantomData,
         }
     }
-
-    /// A tree without blocks, under the same lock.
-    pub(super) fn empty(&self) -> Self {
-        // INVARIANT: Null is no root.
-        Self {
-            root: core::ptr::null_mut(),
-            _lock: PhantomData,
-        }
-    }
 }
 
 impl<'lock> Tree for CommitRoot<'lock> {
@@ -255,7 +237,9 @@ impl<'lock> Tree for CommitRoot<'lock> {
         ahead: impl Iterator<Item = u32>,
     ) -> Result<NodeRef<'lock>, Unread> {
         for wanted in Iterator::chain(core::iter::once(slot), ahead) {
-            self.read_ahead(node, wanted);
+            // SAFETY: By the type invariants, `node` is an uptodate node. The helper checks the
+            // slot.
+            unsafe { bindings::btrfs_rust_readahead_child(node.as_ptr(), wanted) };
         }
         // SAFETY: By the type invariants, `node` is an uptodate node. The helper checks the slot.
         let child = unsafe { bindings::btrfs_rust_read_child(node.as_ptr(), slot) };
@@ -265,11 +249,6 @@ impl<'lock> Tree for CommitRoot<'lock> {
         let child = unsafe { BufferRef::new(child) };
         // INVARIANT: The helper returns no leaves.
         child.map(NodeRef).ok_or(Unread::Failed)
-    }
-
-    fn read_ahead(&self, node: &NodeRef<'lock>, slot: u32) {
-        // SAFETY: By the type invariants, `node` is an uptodate node. The helper checks the slot.
-        unsafe { bindings::btrfs_rust_readahead_child(node.as_ptr(), slot) };
     }
 }
 
@@ -288,12 +267,6 @@ impl Items for LeafRef<'_> {
         // SAFETY: By the type invariants, the pointer is to a leaf. The helper checks `slot` and
         // the item.
         unsafe { bindings::btrfs_rust_item_is_file(self.as_ptr(), slot) }
-    }
-
-    fn is_checked(&self, slot: u32) -> bool {
-        // SAFETY: By the type invariants, the pointer is to a leaf. The helper checks `slot` and
-        // the item.
-        unsafe { bindings::btrfs_rust_item_is_checked(self.as_ptr(), slot) }
     }
 
     fn extent(&self, slot: u32) -> Option<Extent> {
@@ -333,15 +306,5 @@ impl<'lock> Subvolume for CommitRoot<'lock> {
         // does not change as long as the semaphore is held.
         // INVARIANT: The helper returns only leaves.
         unsafe { BufferRef::new(leaf) }.map(LeafRef)
-    }
-}
-
-impl Directories for CommitRoot<'_> {
-    fn entries(&self, node: &Self::Node, slot: u32, ino: u64, to: &mut [Entry]) -> Option<usize> {
-        let (to, most) = (Entry::as_c_mut(to.as_mut_ptr()), to.len() as u32);
-        // SAFETY: By the type invariants, `node` is an uptodate node. The helper checks the slot,
-        // and writes at most `most` elements.
-        let count = unsafe { bindings::btrfs_rust_dir_entries(node.as_ptr(), slot, ino, to, most) };
-        usize::try_from(count).ok()
     }
 }

@@ -122,7 +122,7 @@ pub(super) unsafe extern "C" fn btrfs_rust_leaf_reada_advance(
 }
 
 /// The leaves that C submits next.
-pub(super) fn chunk(reada: &LeafReada) -> bindings::btrfs_rust_leaves {
+fn chunk(reada: &LeafReada) -> bindings::btrfs_rust_leaves {
     let ((rest, count), (planned, held)) = (reada.rest(), reada.size());
     bindings::btrfs_rust_leaves {
         // Valid for the rest of the batch: fiemap reads past `count` after it has submitted all

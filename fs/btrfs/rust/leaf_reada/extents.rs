@@ -44,7 +44,11 @@ impl LeafReada {
         // them much further.
         let per_leaf = (disk.nodesize / 2 / FILE_EXTENT_SIZE).max(1);
         let leaves = u64::from(extents.wanted.max(least).div_ceil(per_leaf));
-        let mut reada = Self::for_range(disk, extents.range, leaves)?;
+        let bytes = leaves.saturating_mul(u64::from(disk.nodesize));
+        let mut reada = Self::with_max_batch(disk, disk.max_batch().min(bytes))?;
+        reada.next = reada.next.map(|_| extents.range.start);
+        reada.mark = extents.range.start;
+        reada.end = extents.range.end;
         reada.budget = leaves.max(1) as usize;
         if !extents.is_first {
             reada.window.open();

@@ -2,6 +2,8 @@
 
 #[kernel::macros::kunit_tests(btrfs_leaf_reada)]
 mod suite {
+    use core::ops::Range;
+
     use super::super::*;
     use crate::{
         random::Random,

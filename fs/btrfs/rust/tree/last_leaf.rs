@@ -20,7 +20,7 @@ pub(crate) struct LastLeaf {
     /// The first key of the leaf, or of the subtree that could not be read.
     first: Key,
     /// The first key past it.
-    pub(crate) end: Key,
+    end: Key,
 }
 
 impl LastLeaf {

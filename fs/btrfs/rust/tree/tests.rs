@@ -22,11 +22,6 @@ pub(crate) struct Plain<'a> {
     children: &'a [(u64, u64)],
     /// Leaves with a lower address are cached.
     cached: u64,
-    /// Addresses of children that are cached, too: [`Array::known`], above level 1.
-    known: u128,
-    /// Addresses of children that are being read: [`Array::reading`], above level 1.
-    reading: u128,
-    width: usize,
 }
 
 impl Node for Plain<'_> {
@@ -56,17 +51,8 @@ impl Node for Plain<'_> {
         found.map(|slot| slot as u32).map_err(|slot| slot as u32)
     }
     fn is_cached(&self, blockptr: u64) -> bool {
-        blockptr < self.cached || bit(blockptr, self.width) & self.known != 0
+        blockptr < self.cached
     }
-    fn is_uptodate(&self, blockptr: u64) -> bool {
-        self.is_cached(blockptr) && bit(blockptr, self.width) & self.reading == 0
-    }
-}
-
-/// The bit of a parent of `width` leaves.
-fn bit(blockptr: u64, width: usize) -> u128 {
-    let number = blockptr % OTHER / width as u64;
-    1u128.checked_shl(number as u32).unwrap_or(0)
 }
 
 /// A key with this objectid.
@@ -92,12 +78,6 @@ pub(crate) struct Array<'a> {
     /// Whether parents are in memory, and the number of reads after which the tree is contended.
     pub(crate) has_parents: Cell<bool>,
     pub(crate) contended_at: Cell<u32>,
-    /// A bit for each parent that was read or read ahead, and the number of reads of others.
-    known: Cell<u128>,
-    /// A bit for each parent that was read ahead since the test took them, if reads take time.
-    pub(crate) reading: Cell<u128>,
-    pub(crate) is_slow: Cell<bool>,
-    pub(crate) waits: Cell<u32>,
     pub(crate) is_committed: Cell<bool>,
 }
 
@@ -123,9 +103,6 @@ impl<'a> Tree for Array<'a> {
             level,
             children,
             cached: self.cached,
-            known: if level > 1 { self.known.get() } else { 0 },
-            reading: if level > 1 { self.reading.get() } else { 0 },
-            width: self.width,
         })
     }
 
@@ -142,10 +119,6 @@ impl<'a> Tree for Array<'a> {
             return Err(Unread::Busy);
         }
         self.read.set(self.read.get() + 1);
-        let is_known = node.is_uptodate(node.blockptr(slot));
-        self.waits.set(self.waits.get() + u32::from(!is_known));
-        let bit = self.note(node, slot);
-        self.reading.set(self.reading.get() & !bit);
         self.ahead.set(self.ahead.get() + ahead.count() as u32);
         let first = node.ptr(slot).blockptr % OTHER;
         let rest = self.leaves.get(first as usize..);
@@ -154,28 +127,7 @@ impl<'a> Tree for Array<'a> {
             level: node.level - 1,
             children: &rest[..rest.len().min(self.width)],
             cached: self.cached,
-            known: 0,
-            reading: 0,
-            width: self.width,
         })
-    }
-
-    fn read_ahead(&self, node: &Plain<'a>, slot: u32) {
-        let is_new = !node.is_cached(node.blockptr(slot));
-        let bit = self.note(node, slot);
-        if is_new && self.is_slow.get() {
-            self.reading.set(self.reading.get() | bit);
-        }
-        self.ahead.set(self.ahead.get() + 1);
-    }
-}
-
-impl<'a> Array<'a> {
-    /// Notes that the parent in `slot` was read. Returns its bit.
-    fn note(&self, node: &Plain<'a>, slot: u32) -> u128 {
-        let bit = bit(node.blockptr(slot), self.width);
-        self.known.set(self.known.get() | bit);
-        bit
     }
 }
 
@@ -201,10 +153,6 @@ pub(crate) fn tree<'a>(
         is_contended: Cell::new(false),
         has_parents: Cell::new(true),
         contended_at: Cell::new(u32::MAX),
-        known: Cell::new(0),
-        reading: Cell::new(0),
-        is_slow: Cell::new(false),
-        waits: Cell::new(0),
         is_committed: Cell::new(true),
     }
 }
@@ -282,9 +230,6 @@ mod suite {
                 level: 2,
                 children: &[(0, 0)],
                 cached: 0,
-                known: 0,
-                reading: 0,
-                width: 1,
             })
         }
         fn is_contended(&self) -> bool {
@@ -298,7 +243,6 @@ mod suite {
         ) -> Result<Plain<'static>, Unread> {
             Ok(*node)
         }
-        fn read_ahead(&self, _: &Plain<'static>, _: u32) {}
     }
 
     #[test]

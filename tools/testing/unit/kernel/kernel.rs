@@ -16,10 +16,9 @@ pub unsafe trait Zeroable: Sized {
     }
 }
 
-/// Memory and arrays. An allocation fails if a test has said so with [`fail`](alloc::fail).
+/// Memory and arrays.
 pub mod alloc {
     use std::{
-        cell::Cell,
         ops::{Deref, DerefMut},
         slice,
     };
@@ -35,15 +34,6 @@ pub mod alloc {
     /// The array is full, and the item was not added.
     #[derive(Debug)]
     pub struct PushError<T>(pub T);
-
-    thread_local! {
-        static FAILS: Cell<bool> = const { Cell::new(false) };
-    }
-
-    /// Lets all allocations of this thread fail from now on, or none.
-    pub fn fail(fails: bool) {
-        FAILS.set(fails);
-    }
 
     /// `KVVec` and `KVec` of the kernel.
     #[derive(Debug)]
@@ -77,9 +67,6 @@ pub mod alloc {
             if self.0.capacity() - self.0.len() >= additional {
                 return Ok(());
             }
-            if FAILS.get() {
-                return Err(AllocError);
-            }
             // As in the kernel: at least twice the capacity.
             let wanted = (self.0.len() + additional).max(self.0.capacity() * 2);
             self.0.reserve_exact(wanted - self.0.len());
@@ -104,15 +91,6 @@ pub mod alloc {
             (index < self.0.len())
                 .then(|| self.0.remove(index))
                 .ok_or(())
-        }
-
-        pub fn resize(&mut self, len: usize, value: T, flags: Flags) -> Result<(), AllocError>
-        where
-            T: Clone,
-        {
-            self.reserve(len.saturating_sub(self.0.len()), flags)?;
-            self.0.resize(len, value);
-            Ok(())
         }
 
         pub fn clear(&mut self) {
@@ -156,15 +134,6 @@ pub mod alloc {
             self.0.iter()
         }
     }
-
-    impl<T> IntoIterator for KVVec<T> {
-        type Item = T;
-        type IntoIter = std::vec::IntoIter<T>;
-
-        fn into_iter(self) -> Self::IntoIter {
-            self.0.into_iter()
-        }
-    }
 }
 
 /// The page size of most architectures.
@@ -183,7 +152,6 @@ pub mod sizes {
         SZ_16K = 16 << 10;
         SZ_64K = 64 << 10;
         SZ_128K = 128 << 10;
-        SZ_4M = 4 << 20;
         SZ_256M = 256 << 20;
     }
 }
