@@ -483,18 +483,23 @@ def waits(device):
 
 
 def committed(device):
-    """Measure the longest commit while a process maps a large file on a slow disk, without the commit's own reads."""
+    """Measure the longest commit, without its own reads, while a process maps parts of a file on a slow disk, the last one first."""
     Path("/proc/sys/kernel/sched_schedstats").write_text("1")
     top = guest.mount(guest.delayed(device, 0, 0), MNT, "noatime,commit=1000")
     guest.drop_caches()
     for _ in range(2):
         (top / "names/changed").touch()
         os.sync()
-    times = []
+    times, part = [], (top / "deep/file").stat().st_size // 8
+
+    def map_parts():
+        for number in reversed(range(8)):
+            # Count the extents, but do not look up which ones are shared: a commit would wait for that.
+            guest.fiemap_call(file, number * part, part, 0)
+
     with open(top / "deep/file", "rb") as file, counted() as grown:
         guest.slow_down(device, 500)
-        # Count the extents, but do not look up which ones are shared: a commit would wait for that.
-        mapper = threading.Thread(target=guest.fiemap_call, args=(file, 0, 2**64 - 1, 0))
+        mapper = threading.Thread(target=map_parts)
         mapper.start()
         while mapper.is_alive():
             start, before = time.monotonic(), guest.waits()["wait_ms"]

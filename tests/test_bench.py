@@ -123,10 +123,10 @@ def test_a_small_benchmark_runs_on_every_device(tmp_path, device):
 
 # The Rust kernel in each job at its small size: milliseconds of waiting for a disk with 10 ms a read, the most tree blocks read ahead and
 # unused at a time, and requests to a disk in memory, or None if they depend on the image. Measured with Linux 7.3.4 on UML on 2026-11-24;
-# unused blocks of fiemaps, whose own leaves count as used when fiemap reads them, on 2026-11-26; waits, and all of aged.py, on 2026-11-27 and
-# 28, the longer of two; all of walk.py on 2026-11-28, the longer of C and Rust, since both read ahead in the same way there. In other jobs,
-# the C kernel waits 820 to 22,730 ms, but 110 to 170 ms for the one file and for files in pieces. The number of waits says less than their
-# time: a wait for a block whose read is under way is short.
+# unused blocks of fiemaps, whose own leaves count as used when fiemap reads them, on 2026-11-26; waits, and all of aged.py, on 2026-11-27
+# and 28, the longer of two; all of walk.py on 2026-11-28, the longer of C and Rust, since both read ahead in the same way there. In other
+# jobs, the C kernel waits 820 to 22,730 ms, but 110 to 170 ms for the one file and for files in pieces. The number of waits says less than
+# their time: a wait for a block whose read is under way is short.
 COUNTS = {"full_send": {"full send": (110, 256, 255),
                         "incremental send of new files": (190, 255, 197)},
           "incremental_send": {"incremental send": (460, 140, 173)},

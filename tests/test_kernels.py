@@ -341,8 +341,8 @@ def test_commits_do_not_wait_for_fiemaps():
     found = json.loads(vm("um-rust", LIMITS, "committed", "/dev/ubdb", disks=[disk]))
     disk.unlink()
     print(found)
-    # A read takes 0.5 s, and plans read nodes.
-    assert found["commits"] > 50 and found["planned"] > 1000 and found["longest"] < 0.3
+    # A read takes 0.5 s, and plans read nodes. A plan that gave way to a commit goes on later: all leaves, 2,530 KiB, are planned.
+    assert found["commits"] > 50 and found["planned"] > 2300 and found["longest"] < 0.3
 
 
 def test_a_send_may_have_more_files_than_inodes_are_held():
