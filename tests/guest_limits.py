@@ -5,11 +5,13 @@
 Each job prints a line of JSON.
 """
 
+import collections
 import contextlib
 import errno
 import hashlib
 import itertools
 import json
+import mmap
 import os
 import random
 import re
@@ -425,6 +427,91 @@ def lookups(disk):
     print(json.dumps(found | {"ms": look_up(guest.delayed(disk, 10), flat(*range(2000)))[1]}))
 
 
+def make_small_files(disk):
+    """Make directories with files of 8 KiB: many, two whose files are made in turns, some in the order of their making, and files of all
+    kinds.
+    """
+    guest.mkfs(disk)
+    top = guest.mount(disk, MNT, "max_inline=2048")
+    for directory in ("flat", "even", "odd", "older"):
+        (top / directory).mkdir()
+    for number in range(1100):
+        (top / f"flat/{number:04}").write_bytes(bytes(8 * K))
+    for number in range(200):
+        (top / ("even", "odd")[number % 2] / f"{number:04}").write_bytes(bytes(8 * K))
+    for directory, names in (("a", "012"), ("b", "01"), ("older", "0")):
+        (top / directory).mkdir(exist_ok=True)
+        for name in names:
+            (top / directory / name).write_bytes(bytes(8 * K))
+    kinds = top / "kinds"
+    kinds.mkdir()
+    for name, size in (("0", 8), ("1", 8), ("inline", 1), ("large", 132), ("nodatasum", 0), ("verity", 8)):
+        (kinds / name).write_bytes(bytes(size * K))
+    guest.run("chattr", "+C", kinds / "nodatasum")
+    (kinds / "nodatasum").write_bytes(bytes(8 * K))
+    guest.enable_verity(kinds / "verity")
+    with open(kinds / "hole", "wb") as file:
+        file.truncate(8 * K)
+    with open(kinds / "preallocated", "wb") as file:
+        guest.fallocate(file, 0, 0, 8 * K)
+    (kinds / "symlink").symlink_to("0")
+    (kinds / "directory").mkdir()
+    (kinds / "linked").write_bytes(bytes(8 * K))
+    os.link(kinds / "linked", top / "older/link")
+    (kinds / "limit").write_bytes(bytes(128 * K))
+    guest.umount(MNT)
+
+
+def small_files(disk):
+    """Read files in several orders. Print how many other ones are in the page cache then, in each directory, and the names of some. Print
+    how long reads of a whole directory wait with 10 ms a read.
+    """
+    Path("/proc/sys/kernel/sched_schedstats").write_text("1")
+    make_small_files(disk)
+
+    def read(names, flags=0, advice=os.POSIX_FADV_NORMAL, offset=0, length=8 * K, kib=None, unwaited=()):
+        """Read files, and return the names of other ones in the page cache."""
+        top = guest.mount(disk, MNT, "ro")
+        if kib is not None:
+            set_read_ahead(kib)
+        for name in names:
+            os.lstat(top / name)
+        # The leaves that these lookups read ahead arrive meanwhile.
+        time.sleep(0.2)
+        for name in names:
+            file = os.open(top / name, os.O_RDONLY | flags)
+            os.posix_fadvise(file, 0, 0, advice)
+            # And so do files.
+            time.sleep(1 if name in unwaited else 0)
+            with contextlib.suppress(BlockingIOError):
+                os.preadv(file, [mmap.mmap(-1, length)], offset, os.RWF_NOWAIT if name in unwaited else 0)
+            os.close(file)
+        found = [name for path in sorted(top.glob("*/*")) if path.is_file() and not path.is_symlink()
+                 and (name := str(path.relative_to(top))) not in names and cached_pages(path)]
+        guest.umount(MNT)
+        return found
+
+    def flat(*numbers):
+        return [f"flat/{number:04}" for number in numbers]
+
+    orders = {"one": flat(0), "two": flat(0, 1), "dozen": flat(*range(12)), "edge": flat(0, 512), "far": flat(0, 513),
+              "backwards": flat(*range(9, -1, -1)), "second": flat(*range(0, 1100, 2)), "fourth": flat(*range(0, 1100, 4)),
+              "turns": ["even/0000", "even/0002"]}
+    found = {order: read(names) for order, names in orders.items()}
+    found |= {"direct": read(flat(0, 1), os.O_DIRECT), "random": read(flat(0, 1), advice=os.POSIX_FADV_RANDOM),
+              "middle": read(flat(0, 1), offset=4 * K), "off": read(flat(0, 1), kib=0),
+              "beginnings": read(flat(*range(100)), length=4 * K), "without waiting": read(flat(0, 1, 10), unwaited=flat(10))}
+    names = {"newer": read([f"a/{name}" for name in "01"]), "kinds": read([f"kinds/{name}" for name in "01"])}
+    top = guest.mount(guest.delayed(disk, 10), MNT, "ro")
+    before = guest.counters(disk)["wait_ms"]
+    for name in flat(*range(1100)):
+        (top / name).read_bytes()
+    milliseconds = guest.counters(disk)["wait_ms"] - before
+    guest.umount(MNT)
+    print(json.dumps({"ahead": {order: collections.Counter(name.split("/")[0] for name in ahead) for order, ahead in found.items()},
+                      "names": names, "ms": milliseconds}))
+
+
 def make_walked(device):
     """Make a filesystem with two subvolumes: many inodes in one directory, and a tree of small directories."""
     guest.mkfs(device, "--nodesize", "4096")
@@ -611,6 +698,7 @@ def work(device):
 if __name__ == "__main__":
     {"windows": windows, "order": order, "crowd": crowd, "commits": commits, "relocation": relocation, "cgroup": cgroup,
      "switches": switches, "count": count, "calls": calls, "scattered": scattered, "corners": corners, "lookups": lookups,
-     "waits": waits, "committed": committed, "many": many, "trace": trace, "pages": pages, "work": work}[sys.argv[1]](*sys.argv[2:])
+     "small_files": small_files, "waits": waits, "committed": committed, "many": many, "trace": trace, "pages": pages,
+     "work": work}[sys.argv[1]](*sys.argv[2:])
     if lost := leaks():
         sys.exit(lost)

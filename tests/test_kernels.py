@@ -327,6 +327,28 @@ def test_lookups_that_follow_each_other_read_ahead(flavour):
     assert found["ms"] > 2500 if flavour == "um-upstream" else found["ms"] < 1000
 
 
+@pytest.mark.parametrize("flavour", ["um-upstream", "um-c", "um-rust"])
+def test_reads_of_small_files_that_follow_each_other_read_ahead(flavour):
+    disk = blank("small_files")
+    found = json.loads(vm(flavour, LIMITS, "small_files", "/dev/ubdb", disks=[disk]))
+    disk.unlink()
+    print(found)
+    ahead = {order: set(directories) for order, directories in found["ahead"].items()}
+    if flavour == "um-upstream":
+        assert not any(ahead.values()) and not any(found["names"].values()) and found["ms"] > 5000
+        return
+    # Two reads may read 128 KiB and a quarter of 8 KiB ahead, which is 17 files. The 9th of them adds to the 12 KiB of each of 9 files: 13
+    # more. Reads of each second or fourth file get only the quarter after the first 17.
+    assert [order for order in ahead if not ahead[order]] == ["one", "far", "backwards", "direct", "random", "middle", "off", "beginnings"]
+    assert found["ahead"]["two"] == {"flat": 17} and found["ahead"]["dozen"] == {"flat": 20}
+    assert found["ahead"]["without waiting"] == {"flat": 16}
+    assert 10 <= found["ahead"]["edge"]["flat"] <= 17 and ahead["turns"] == {"even"}
+    assert 130 < found["ahead"]["second"]["flat"] < 200 and 60 < found["ahead"]["fourth"]["flat"] < 110
+    assert found["names"] == {"newer": ["a/2", "b/0", "b/1", "kinds/0", "kinds/1", "kinds/limit"],
+                              "kinds": ["kinds/limit", "kinds/linked", "older/link"]}
+    assert found["ms"] < 1000
+
+
 def test_lookups_do_not_wait_for_commits():
     disk = blank("waits")
     found = json.loads(vm("um-rust", LIMITS, "waits", "/dev/ubdb", disks=[disk]))
