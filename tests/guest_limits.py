@@ -494,7 +494,7 @@ def small_files(disk):
     def flat(*numbers):
         return [f"flat/{number:04}" for number in numbers]
 
-    orders = {"one": flat(0), "two": flat(0, 1), "dozen": flat(*range(12)), "edge": flat(0, 512), "far": flat(0, 513),
+    orders = {"one": flat(0), "two": flat(0, 1), "dozen": flat(*range(12)), "edge": flat(0, 512), "far": flat(0, 513, 1026),
               "backwards": flat(*range(9, -1, -1)), "second": flat(*range(0, 1100, 2)), "fourth": flat(*range(0, 1100, 4)),
               "turns": ["even/0000", "even/0002"]}
     found = {order: read(names) for order, names in orders.items()}
