@@ -158,7 +158,7 @@ COUNTS = {"full_send": {"full send": (110, 256, 255),
                    "rsync -an of a copy of /usr": (250, 89, None),
                    "find in many directories": (1010, 932, 326),
                    "find in a copy of /usr": (190, 32, None),
-                   "tar of a copy of /usr": (21_000, 32, None),
+                   "tar of a copy of /usr": (750, 32, None),
                    "names only": (290, 4, 31)}}
 # Bytes that the Rust kernel may read in vain. In a snapshot the leaf is shared, and fiemap does not look up the extents of its last leaves:
 # 4 to 8 leaves of the extent tree, depending on the image. A send clones extents that it has read ahead: 20 to 120 KiB of 52 MiB, depending
