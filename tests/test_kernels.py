@@ -337,8 +337,8 @@ def test_reads_of_small_files_that_follow_each_other_read_ahead(flavour):
     if flavour == "um-upstream":
         assert not any(ahead.values()) and not any(found["names"].values()) and found["ms"] > 5000
         return
-    # Two reads may read 128 KiB and a quarter of 8 KiB ahead, which is 17 files. The 9th of them adds to the 12 KiB of each of 9 files: 13
-    # more. Reads of each second or fourth file get only the quarter after the first 17.
+    # Two reads may read 128 KiB and a quarter of 8 KiB ahead, which is 17 files. A read of the 9th of these, when 9 files have added 12 KiB
+    # each, reads 13 more. Reads of each second or fourth file waste so much that they soon have little more than the quarter.
     assert [order for order in ahead if not ahead[order]] == ["one", "far", "backwards", "direct", "random", "middle", "off", "beginnings"]
     assert found["ahead"]["two"] == {"flat": 17} and found["ahead"]["dozen"] == {"flat": 20}
     assert found["ahead"]["without waiting"] == {"flat": 16}
