@@ -29,6 +29,7 @@ COMMAND = struct.Struct("<LHL")
 UTIMES = 20
 REPEATED = (13, 17, 18, 19, 24)
 KILLS = 3
+SEARCHES = 150
 
 
 @contextlib.contextmanager
@@ -145,6 +146,15 @@ def faults(device, turns):
         finally:
             (FAULTS / kind / "probability").write_text("0")
 
+    @contextlib.contextmanager
+    def failing_search(number):
+        for name, value in (("interval", 1), ("space", number), ("times", 1), ("probability", 100)):
+            (FAULTS / "fail_function" / name).write_text(str(value))
+        try:
+            yield
+        finally:
+            (FAULTS / "fail_function/probability").write_text("0")
+
     def fault(kind, allocations):
         if kind == "one allocation":
             return failing("fail-nth", chance.randrange(allocations) + 1)
@@ -180,6 +190,15 @@ def faults(device, turns):
             right, right_utimes = commands()
             outcome = "other utimes" if found == right and found_utimes >= right_utimes else outcome
         outcomes[f"{kind}: {outcome}"] = outcomes.get(f"{kind}: {outcome}", 0) + 1
+    if "fail_function" in kinds:
+        # Each of these searches fails once: those of some files, and of each command for them.
+        for number in range(1, SEARCHES + 1):
+            try:
+                jobs[0](around=failing_search(number))
+                outcome = "the same"
+            except OSError as error:
+                outcome = errno.errorcode[error.errno]
+            outcomes[f"search: {outcome}"] = outcomes.get(f"search: {outcome}", 0) + 1
     print(json.dumps(outcomes))
     guest.umount(MNT)
 

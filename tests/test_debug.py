@@ -194,6 +194,7 @@ def test_faults_give_an_error_or_the_same(copy, flavour, turns, fault, error):
                for kind, outcome in counts), counts
     for kind in ("disk", fault):
         assert min(counts.get((kind, outcome), 0) for outcome in ("the same", error if kind == fault else "EIO")) > turns / 50, counts
+    assert fault != "fail_function" or counts.get(("search", "EIO"), 0) > 100, counts
 
 
 @long
