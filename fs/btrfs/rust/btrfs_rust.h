@@ -17,6 +17,7 @@ struct extent_buffer;
 #define BTRFS_RUST_READA_BACK			1
 #define BTRFS_RUST_READA_FORWARD		2
 #define BTRFS_RUST_READA_FORWARD_ALWAYS		3
+#define BTRFS_RUST_READA_FORWARD_FAR		4
 
 /* Maximum number of slots in one selection. */
 #define BTRFS_RUST_READA_MAX_SLOTS		33
@@ -100,10 +101,8 @@ struct btrfs_rust_last_leaf {
 
 /* leaf_reada.rs */
 bool btrfs_rust_leaf_reada_init(struct btrfs_rust_leaf_reada *reada,
-				const struct btrfs_rust_disk *disk);
-bool btrfs_rust_leaf_reada_init_extents(struct btrfs_rust_leaf_reada *reada,
-					const struct btrfs_rust_disk *disk,
-					const struct btrfs_rust_file_extents *extents);
+				const struct btrfs_rust_disk *disk,
+				const struct btrfs_rust_file_extents *extents);
 void btrfs_rust_leaf_reada_destroy(struct btrfs_rust_leaf_reada *reada);
 bool btrfs_rust_leaf_reada_advance(struct btrfs_rust_leaf_reada *reada,
 				   const struct btrfs_root *root,

@@ -37,7 +37,8 @@ use crate::{
         Key,
         Node,
         Tree,
-        Unread, //
+        Unread,
+        MAX_STEPS, //
     },
     window::{
         Disk,
@@ -59,9 +60,8 @@ pub(crate) use queue::{
 };
 use recent::Recent;
 
-/// Limits for one batch: leaves to scan, and steps of the cursor to find them.
+/// Limit for one batch: leaves to scan.
 const MAX_LEAVES: usize = 64;
-const MAX_STEPS: u32 = 8192;
 
 /// Maximum size of a compressed extent on disk, in bytes; `BTRFS_MAX_COMPRESSED`.
 const MAX_COMPRESSED: u64 = SZ_128K as u64;
@@ -322,7 +322,7 @@ impl DataReada {
         cursor: &mut Cursor<'_, T>,
         from: Key,
         mut has_moved: bool,
-        steps: &mut u32,
+        steps: &mut usize,
     ) -> Result<(T::Items, Key), Option<Key>> {
         while *steps > 0 {
             *steps -= 1;

@@ -70,9 +70,9 @@ macro_rules! check_prototypes {
 
 check_prototypes! {
     search: btrfs_rust_select_search, btrfs_rust_select_move_down;
-    leaf: btrfs_rust_window, btrfs_rust_leaf_reada_init, btrfs_rust_leaf_reada_init_extents,
-        btrfs_rust_leaf_reada_destroy, btrfs_rust_leaf_reada_advance, btrfs_rust_leaf_reada_plan,
-        btrfs_rust_leaf_reada_report, btrfs_rust_find_leaf;
+    leaf: btrfs_rust_window, btrfs_rust_leaf_reada_init, btrfs_rust_leaf_reada_destroy,
+        btrfs_rust_leaf_reada_advance, btrfs_rust_leaf_reada_plan, btrfs_rust_leaf_reada_report,
+        btrfs_rust_find_leaf;
     data: btrfs_rust_data_reada_init, btrfs_rust_data_reada_destroy, btrfs_rust_data_reada_advance,
         btrfs_rust_data_reada_plan, btrfs_rust_data_reada_report_evicted;
     share: btrfs_rust_share_lookup, btrfs_rust_share_store, btrfs_rust_share_end_many_paths,

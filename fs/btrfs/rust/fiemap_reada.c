@@ -58,7 +58,7 @@ void btrfs_fiemap_reada_init(struct btrfs_fiemap_reada *reada, struct btrfs_inod
 
 	*reada = (struct btrfs_fiemap_reada){ .start = start, .end = end };
 	if (size < READA_FIEMAP_MIN_SIZE || !READ_ONCE(fs_info->reada.tree_enable) ||
-	    !btrfs_rust_leaf_reada_init_extents(&reada->plan, &disk, &extents))
+	    !btrfs_rust_leaf_reada_init(&reada->plan, &disk, &extents))
 		return;
 	reada->inode = inode;
 	btrfs_reada_join(&fs_info->reada_tree);

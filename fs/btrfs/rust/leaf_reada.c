@@ -174,7 +174,7 @@ void btrfs_leaf_reada_init(struct btrfs_leaf_reada *reada, struct btrfs_root *le
 
 	*reada = (struct btrfs_leaf_reada){ .right = right };
 	if (!READ_ONCE(left->fs_info->reada.tree_enable) ||
-	    !btrfs_rust_leaf_reada_init(&reada->plan, &disk))
+	    !btrfs_rust_leaf_reada_init(&reada->plan, &disk, NULL))
 		return;
 	INIT_WORK(&reada->work, submit_work);
 #ifdef CONFIG_BLK_CGROUP

@@ -34,7 +34,8 @@ use crate::{
         Node,
         Tree,
         Turn,
-        Unread, //
+        Unread,
+        MAX_STEPS, //
     },
     window::{
         Disk,
@@ -54,9 +55,6 @@ pub(crate) use extents::{
 
 /// Number of leaves to submit at a time: submission may block when the device queue is full.
 pub(crate) const CHUNK: usize = 64;
-
-/// Limit for one batch: shared pointers skipped plus descents into nodes.
-const MAX_STEPS: usize = 8192;
 
 /// Number of leaves below a level 1 node, a low estimate.
 const LEAVES_PER_NODE: usize = 128;

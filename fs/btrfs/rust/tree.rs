@@ -17,6 +17,9 @@ pub(crate) use last_leaf::LastLeaf;
 /// Maximum number of nodes on a path, without the leaf: `BTRFS_MAX_LEVEL` - 1.
 const MAX_DEPTH: usize = 7;
 
+/// Limit for one plan: pointers skipped plus descents into nodes.
+pub(crate) const MAX_STEPS: usize = 8192;
+
 /// Key pointers that a cursor copies from a node at a time: few, as cursors are on the stack.
 const PTRS_PER_COPY: usize = 2;
 

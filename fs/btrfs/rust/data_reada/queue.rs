@@ -10,11 +10,10 @@ use kernel::{
 use super::EXTENT_DATA_KEY;
 use crate::tree::Key;
 
-/// Maximum number of inodes that C holds.
+/// Maximum number of inodes that C holds, and minimum for the number of ranges in a queue.
 pub(crate) const MAX_INODES: usize = 2048;
 
-/// Minimum and maximum for the number of ranges in a queue, powers of two.
-const MIN_RANGES: u64 = 2048;
+/// Maximum number of ranges in a queue, a power of two.
 const MAX_RANGES: u64 = 16_384;
 
 /// A range of a file to read ahead.
@@ -86,7 +85,7 @@ impl Queue {
     ///
     /// `ENOMEM` if there is no memory for the ranges.
     pub(crate) fn new(window: u64) -> Result<Self> {
-        let pages = (window / PAGE_SIZE as u64).clamp(MIN_RANGES, MAX_RANGES);
+        let pages = (window / PAGE_SIZE as u64).clamp(MAX_INODES as u64, MAX_RANGES);
         let most = pages.next_power_of_two() as usize;
         Ok(Self {
             ranges: KVVec::with_capacity(most, GFP_KERNEL)?,

@@ -34,58 +34,37 @@ pub(super) unsafe extern "C" fn btrfs_rust_window(disk: *const bindings::btrfs_r
     Disk::from(disk).window()
 }
 
-/// Writes a new readahead to `reada`. Returns false if `new` is an error.
+/// Initializes the readahead of a fiemap call for `extents`, or of a walk if that is null. Returns
+/// false if there is no memory.
 ///
 /// # Safety
 ///
-/// `reada` must be valid for writes.
-unsafe fn write_reada(reada: *mut bindings::btrfs_rust_leaf_reada, new: Result<LeafReada>) -> bool {
-    let Ok(new) = new else {
-        return false;
-    };
-    // SAFETY: `reada` is valid for writes.
-    unsafe { Storage::write(reada, new) };
-    true
-}
-
-/// Initializes the readahead of a walk. Returns false if there is no memory.
-///
-/// # Safety
-///
-/// `reada` must be valid for writes, and `disk` for reads.
+/// `reada` must be valid for writes, `disk` for reads, and so must `extents` unless it is null.
 #[no_mangle]
 pub(super) unsafe extern "C" fn btrfs_rust_leaf_reada_init(
     reada: *mut bindings::btrfs_rust_leaf_reada,
     disk: *const bindings::btrfs_rust_disk,
-) -> bool {
-    // SAFETY: `disk` points to a variable of the caller.
-    let disk = unsafe { *disk };
-    let new = LeafReada::new(disk.into());
-    // SAFETY: `reada` is memory of the caller that holds no state yet.
-    unsafe { write_reada(reada, new) }
-}
-
-/// Initializes the readahead of a fiemap call. Returns false if there is no memory.
-///
-/// # Safety
-///
-/// `reada` must be valid for writes, `disk` and `extents` for reads.
-#[no_mangle]
-pub(super) unsafe extern "C" fn btrfs_rust_leaf_reada_init_extents(
-    reada: *mut bindings::btrfs_rust_leaf_reada,
-    disk: *const bindings::btrfs_rust_disk,
     extents: *const bindings::btrfs_rust_file_extents,
 ) -> bool {
-    // SAFETY: `disk` and `extents` point to variables of the caller.
-    let (disk, extents) = unsafe { (*disk, *extents) };
-    let extents = FileExtents {
-        range: extents.start.into()..extents.end.into(),
-        wanted: extents.wanted,
-        is_first: extents.is_first,
+    // SAFETY: `disk` points to a variable of the caller, and so does `extents` unless it is null.
+    let (disk, extents) = unsafe { (*disk, extents.as_ref()) };
+    let new = match extents {
+        None => LeafReada::new(disk.into()),
+        Some(extents) => LeafReada::for_extents(
+            disk.into(),
+            FileExtents {
+                range: extents.start.into()..extents.end.into(),
+                wanted: extents.wanted,
+                is_first: extents.is_first,
+            },
+        ),
     };
-    let new = LeafReada::for_extents(disk.into(), extents);
+    let Ok(new) = new else {
+        return false;
+    };
     // SAFETY: `reada` is memory of the caller that holds no state yet.
-    unsafe { write_reada(reada, new) }
+    unsafe { Storage::write(reada, new) };
+    true
 }
 
 /// Frees a readahead.
