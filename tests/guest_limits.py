@@ -385,7 +385,8 @@ def corners(device):
 
 def lookups(disk):
     """Look up files of directories in several orders. Print how many KiB more each order reads from the disk than the reverse one, and how
-    long the lookups of a whole directory wait with 10 ms a read.
+    many KiB lookups of missing files read. Print how long these wait with 10 ms a read: the lookups of a whole directory, a listing, and
+    lookups of entries in many leaves, also with read_ahead_kb 0.
     """
     Path("/proc/sys/kernel/sched_schedstats").write_text("1")
     guest.mkfs(disk)
@@ -406,12 +407,17 @@ def lookups(disk):
                     os.pwrite(file.fileno(), bytes(4 * K), extent * 8 * K)
     guest.umount(MNT)
 
-    def look_up(device, names):
-        """Stat files. Return the KiB read, and the milliseconds of waits. Unmounting waits for readahead."""
+    def look_up(device, names, listed=(), kib=None):
+        """List directories and stat files. Return the KiB read, and the milliseconds of waits. Unmounting waits for readahead."""
         top = guest.mount(device, MNT, "ro")
+        if kib is not None:
+            set_read_ahead(kib)
         before = guest.counters(disk)
+        for name in listed:
+            os.listdir(top / name)
         for name in names:
-            os.lstat(top / name)
+            with contextlib.suppress(FileNotFoundError):
+                os.lstat(top / name)
         guest.umount(MNT)
         after = guest.counters(disk)
         return (after["bytes_read"] - before["bytes_read"]) // K, after["wait_ms"] - before["wait_ms"]
@@ -420,11 +426,36 @@ def lookups(disk):
         return [f"flat/{number:04}" for number in numbers]
 
     orders = {"near": flat(*range(1000, 1320, 20)), "edge": flat(0, 512, 1024), "far": flat(0, 513, 1026),
-              "anew": flat(*range(1600, 1680, 20), 1000, 1020),
+              "anew": flat(*range(1600, 1700, 20), *range(1000, 1100, 20)),
               "turns": [f"{name}/{number + rest:04}" for number in range(100, 400, 60) for rest, name in enumerate(("even", "odd"))],
               "large": [f"large/{number:04}" for number in range(15, 40)]}
-    found = {order: look_up(disk, names)[0] - look_up(disk, names[::-1])[0] for order, names in orders.items()}
-    print(json.dumps(found | {"ms": look_up(guest.delayed(disk, 10), flat(*range(2000)))[1]}))
+    # After these lookups, the leaves with entries are in memory.
+    missing = [f"{name}/{number}" for name in ("flat", "even", "odd", "large") for number in range(5000, 5050)]
+    found = {order: look_up(disk, missing + names)[0] - look_up(disk, missing + names[::-1])[0] for order, names in orders.items()}
+    slow = guest.delayed(disk, 10)
+    found["ms"] = look_up(slow, flat(*range(2000)))[1]
+
+    # The leaves of each directory are not in order on the disk.
+    guest.run("dmsetup", "remove", "--noudevsync", "delayed")
+    guest.mkfs(disk)
+    top = guest.mount(disk, MNT)
+    for directory in ("long", "longer"):
+        (top / directory).mkdir()
+    for number in range(1500):
+        for directory in ("long", "longer"):
+            (top / directory / f"{number:060}").touch()
+        if number % 50 == 0:
+            os.sync()
+    guest.umount(MNT)
+
+    def long(*numbers):
+        return [f"long/{number:060}" for number in numbers]
+
+    # The second file, and up to eight missing ones. Their entries would be at random places.
+    found["missing"] = [look_up(disk, long(0, 1, 5000 + n, *range(5000, 5000 + n)))[0] for n in range(8)]
+    slow = guest.delayed(disk, 10)
+    print(json.dumps(found | {"listing_ms": look_up(slow, [], ["long"])[1], "entries_ms": look_up(slow, long(*range(60)))[1],
+                              "off_ms": look_up(slow, long(*range(60)), kib=0)[1]}))
 
 
 def make_small_files(disk):
@@ -459,6 +490,10 @@ def make_small_files(disk):
     (kinds / "linked").write_bytes(bytes(8 * K))
     os.link(kinds / "linked", top / "older/link")
     (kinds / "limit").write_bytes(bytes(128 * K))
+    # No file comes after these.
+    (top / "last").mkdir()
+    for number in range(40):
+        (top / f"last/{number:02}").write_bytes(bytes(8 * K))
     guest.umount(MNT)
 
 
@@ -469,9 +504,11 @@ def small_files(disk):
     Path("/proc/sys/kernel/sched_schedstats").write_text("1")
     make_small_files(disk)
 
-    def read(names, flags=0, advice=os.POSIX_FADV_NORMAL, offset=0, length=8 * K, kib=None, unwaited=()):
-        """Read files, and return the names of other ones in the page cache."""
+    def read(names, flags=0, advice=os.POSIX_FADV_NORMAL, offset=0, length=8 * K, kib=None, unwaited=(), earlier=40):
+        """Read files, `earlier` other ones first. Return the names of others in the page cache."""
         top = guest.mount(disk, MNT, "ro")
+        for number in range(earlier):
+            (top / f"last/{number:02}").read_bytes()
         if kib is not None:
             set_read_ahead(kib)
         for name in names:
@@ -486,7 +523,7 @@ def small_files(disk):
             with contextlib.suppress(BlockingIOError):
                 os.preadv(file, [mmap.mmap(-1, length)], offset, os.RWF_NOWAIT if name in unwaited else 0)
             os.close(file)
-        found = [name for path in sorted(top.glob("*/*")) if path.is_file() and not path.is_symlink()
+        found = [name for path in sorted(top.glob("*/*")) if path.is_file() and not path.is_symlink() and path.parent.name != "last"
                  and (name := str(path.relative_to(top))) not in names and cached_pages(path)]
         guest.umount(MNT)
         return found
@@ -494,12 +531,13 @@ def small_files(disk):
     def flat(*numbers):
         return [f"flat/{number:04}" for number in numbers]
 
-    orders = {"one": flat(0), "two": flat(0, 1), "dozen": flat(*range(12)), "edge": flat(0, 512), "far": flat(0, 513, 1026),
+    orders = {"one": flat(0), "two": flat(0, 1), "thirteen": flat(*range(13)), "edge": flat(0, 512), "far": flat(0, 513, 1026),
               "backwards": flat(*range(9, -1, -1)), "second": flat(*range(0, 1100, 2)), "fourth": flat(*range(0, 1100, 4)),
               "turns": ["even/0000", "even/0002"]}
     found = {order: read(names) for order, names in orders.items()}
     found |= {"direct": read(flat(0, 1), os.O_DIRECT), "random": read(flat(0, 1), advice=os.POSIX_FADV_RANDOM),
-              "middle": read(flat(0, 1), offset=4 * K), "off": read(flat(0, 1), kib=0),
+              "middle": read(flat(0, 1), offset=4 * K), "off": read(flat(0, 1), kib=0), "limit": read(flat(0, 1), kib=64),
+              "first": read(flat(*range(12)), earlier=0),
               "beginnings": read(flat(*range(100)), length=4 * K), "without waiting": read(flat(0, 1, 10), unwaited=flat(10))}
     names = {"newer": read([f"a/{name}" for name in "01"]), "kinds": read([f"kinds/{name}" for name in "01"])}
     top = guest.mount(guest.delayed(disk, 10), MNT, "ro")

@@ -19,6 +19,7 @@ static_assert(BTRFS_RUST_READA_NONE == READA_NONE);
 static_assert(BTRFS_RUST_READA_BACK == READA_BACK);
 static_assert(BTRFS_RUST_READA_FORWARD == READA_FORWARD);
 static_assert(BTRFS_RUST_READA_FORWARD_ALWAYS == READA_FORWARD_ALWAYS);
+static_assert(BTRFS_RUST_READA_FORWARD_FAR == READA_FORWARD_FAR);
 static_assert(BTRFS_RUST_READA_MAX_SLOTS == BTRFS_READA_MAX_SLOTS);
 /* for_move_down() in reada.rs selects at most this many nodes. */
 static_assert(SZ_128K / BTRFS_MIN_BLOCKSIZE <= BTRFS_READA_MAX_SLOTS);

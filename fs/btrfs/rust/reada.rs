@@ -28,6 +28,8 @@ pub(crate) enum Mode {
     Forward,
     /// All children after the target, nodes too; `READA_FORWARD_ALWAYS`.
     ForwardAlways,
+    /// Leaves after the target; `READA_FORWARD_FAR`.
+    ForwardFar,
 }
 
 /// Iterator over the slots to read ahead when a search descends; see [`for_search`].
@@ -57,7 +59,7 @@ pub(crate) fn for_search<N: Node>(
 ) -> Option<Search<'_, N>> {
     let limit = match (mode, node.level()) {
         (Mode::None, _) => return None,
-        (Mode::ForwardAlways, 1) => SZ_128K as u32,
+        (Mode::ForwardAlways | Mode::ForwardFar, 1) => SZ_128K as u32,
         // Nodes are visited at longer intervals than leaves: avoid too much I/O at once.
         (Mode::ForwardAlways, _) => node.nodesize(),
         (_, 1) => SZ_64K as u32,
@@ -95,7 +97,7 @@ impl<N: Node> Search<'_, N> {
     }
 
     fn takes(&self, slot: u32) -> bool {
-        self.mode == Mode::ForwardAlways
+        matches!(self.mode, Mode::ForwardAlways | Mode::ForwardFar)
             || self.node.blockptr(slot).abs_diff(self.target) <= MAX_DISTANCE
     }
 }

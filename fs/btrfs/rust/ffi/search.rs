@@ -53,6 +53,7 @@ pub(super) unsafe extern "C" fn btrfs_rust_select_search(
         bindings::BTRFS_RUST_READA_BACK => Mode::Back,
         bindings::BTRFS_RUST_READA_FORWARD => Mode::Forward,
         bindings::BTRFS_RUST_READA_FORWARD_ALWAYS => Mode::ForwardAlways,
+        bindings::BTRFS_RUST_READA_FORWARD_FAR => Mode::ForwardFar,
         _ => Mode::None,
     };
     // SAFETY: C holds a reference to a node above the leaves. A lock or the commit root keeps it

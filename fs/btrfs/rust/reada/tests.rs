@@ -93,6 +93,10 @@ mod suite {
             (Mode::ForwardAlways, 2, 4, 2),
             (Mode::ForwardAlways, 2, 16, 2),
             (Mode::ForwardAlways, 7, 64, 2),
+            (Mode::ForwardFar, 1, 4, 33),
+            (Mode::ForwardFar, 1, 16, 9),
+            (Mode::ForwardFar, 1, 64, 3),
+            (Mode::ForwardFar, 2, 16, 0),
             (Mode::Forward, 2, 16, 0),
             (Mode::Back, 3, 16, 0),
             (Mode::None, 1, 16, 0),
@@ -141,6 +145,7 @@ mod suite {
                 );
                 assert_eq!(selected(&node, 1, Mode::Back, 0)?.len(), usize::from(near));
                 assert_eq!(selected(&node, 0, Mode::ForwardAlways, 0)?.len(), 1);
+                assert_eq!(selected(&node, 0, Mode::ForwardFar, 0)?.len(), 1);
             }
         }
         // Each child is close to the one before it, but the last one is not close to the target.
@@ -197,6 +202,7 @@ mod suite {
             ..leaves(&children)
         };
         assert_eq!(selected(&node, 0, Mode::Forward, 0)?.len(), 0);
+        assert_eq!(selected(&node, 0, Mode::ForwardFar, 0)?.len(), 0);
         assert_eq!(selected(&node, 0, Mode::ForwardAlways, 0)?.len(), 1);
         // A cached sibling is taken and counted like any other.
         assert_eq!(&selected(&node, 1, Mode::Back, 0)?[..], &[0]);
@@ -246,13 +252,13 @@ mod suite {
             let address = node.children[slot].0;
             let near = (address <= target && target - address <= 65536)
                 || (address > target && address - target <= 65536);
-            if near || mode == Mode::ForwardAlways {
+            if near || matches!(mode, Mode::ForwardAlways | Mode::ForwardFar) {
                 slots.push(slot as u32, GFP_KERNEL)?;
                 read += u64::from(node.nodesize);
             }
             scanned += 1;
             let most = match (mode, node.level) {
-                (Mode::ForwardAlways, 1) => 131072,
+                (Mode::ForwardAlways | Mode::ForwardFar, 1) => 131072,
                 (Mode::ForwardAlways, _) => u64::from(node.nodesize),
                 _ => 65536,
             };
@@ -276,7 +282,12 @@ mod suite {
                 );
             }
             let count = 1 + random.below(80) as usize;
-            let mode = [Mode::Back, Mode::Forward, Mode::ForwardAlways][random.below(3) as usize];
+            let mode = [
+                Mode::Back,
+                Mode::Forward,
+                Mode::ForwardAlways,
+                Mode::ForwardFar,
+            ][random.below(4) as usize];
             let node = Children {
                 nodesize: 4096 << random.below(5),
                 level: if mode == Mode::ForwardAlways {
