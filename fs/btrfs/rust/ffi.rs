@@ -114,8 +114,19 @@ unsafe trait Mirror: Copy {
     }
 }
 
-/// Declares types with the layout of a C type. Checks size, alignment and the offset of each field,
-/// and that neither type has other fields.
+/// A type of a field that is `C` in the C type: the same, or its [`Mirror`].
+trait Field<C> {}
+
+impl Field<u8> for u8 {}
+impl Field<u32> for u32 {}
+impl Field<u64> for u64 {}
+impl Field<bool> for bool {}
+impl<T: Mirror> Field<T::C> for T {}
+
+fn check_field<T: Field<C>, C>(_: &T, _: &C) {}
+
+/// Declares types with the layout of a C type. Checks size, alignment, the offset and the type of
+/// each field, and that neither type has other fields.
 macro_rules! mirrors {
     ($($ours:ident = $theirs:ident { $($field:ident = $their_field:ident),* })*) => {
         $(
@@ -126,8 +137,9 @@ macro_rules! mirrors {
             $(const _: () = assert!(
                 offset_of!($ours, $field) == offset_of!(bindings::$theirs, $their_field)
             );)*
-            // SAFETY: The assertions check all but the types of the fields. These are the same
-            // integers and `bool`, or types declared here.
+            $(const _: fn(&$ours, &bindings::$theirs) =
+                |ours, theirs| check_field(&ours.$field, &theirs.$their_field);)*
+            // SAFETY: All of this is checked above.
             unsafe impl Mirror for $ours {
                 type C = bindings::$theirs;
             }
