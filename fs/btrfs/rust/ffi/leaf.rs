@@ -2,8 +2,6 @@
 
 //! Exports of `leaf_reada.rs`, and of the parts of `tree.rs` and `window.rs` that C uses directly.
 
-use kernel::prelude::*;
-
 use super::{
     bindings,
     eb::{
