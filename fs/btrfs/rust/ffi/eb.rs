@@ -125,7 +125,8 @@ impl CommitRootSem {
 /// # Invariants
 ///
 /// `buffer` points to an extent buffer, and this owns one of its references. The extent buffer is
-/// up to date and does not change during `'lock`.
+/// up to date and does not change during `'lock`: a transaction changes only newer blocks, and
+/// `btrfs_buffer_uptodate()` does not have them read again if a wrong pointer leads to them.
 pub(super) struct BufferRef<'lock> {
     buffer: NonNull<bindings::extent_buffer>,
     _lock: PhantomData<&'lock CommitRootSem>,
