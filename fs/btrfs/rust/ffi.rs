@@ -114,7 +114,8 @@ unsafe trait Mirror: Copy {
     }
 }
 
-/// A type of a field that is `C` in the C type: the same, or its [`Mirror`].
+/// A type of a field that is `C` in the C type: the same, or its [`Mirror`]. Only constants use it.
+#[allow(dead_code)]
 trait Field<C> {}
 
 impl Field<u8> for u8 {}
@@ -123,6 +124,7 @@ impl Field<u64> for u64 {}
 impl Field<bool> for bool {}
 impl<T: Mirror> Field<T::C> for T {}
 
+#[allow(dead_code)]
 fn check_field<T: Field<C>, C>(_: &T, _: &C) {}
 
 /// Declares types with the layout of a C type. Checks size, alignment, the offset and the type of
