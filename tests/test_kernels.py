@@ -349,6 +349,7 @@ def test_reads_of_small_files_that_follow_each_other_read_ahead(flavour):
     counts = {order: found["ahead"][order].get("flat", 0) for order in ahead}
     assert [counts[order] for order in ("two", "thirteen", "first", "limit", "without waiting")] == [20, 25, 4, 8, 19]
     assert 10 <= counts["edge"] <= 20 and ahead["turns"] == {"even"}
+    assert counts["beginnings"] <= 4
     assert 130 < counts["second"] < 200 and 60 < counts["fourth"] < 110
     assert found["names"] == {"newer": ["a/2", "b/0", "b/1", "kinds/0", "kinds/1", "kinds/limit"],
                               "kinds": ["kinds/limit", "kinds/linked", "older/link"]}
