@@ -322,20 +322,23 @@ def calls(device):
 
 
 def scattered(device):
-    """Count the readahead of a fiemap whose extents are in random order in the extent tree, without a limit and with 32 leaves."""
+    """Count the readahead of a fiemap whose extents are in random order in the extent tree, without a limit and with 32 leaves; and of one
+    whose extents are in the order of the file, without a limit and with 16 leaves.
+    """
     guest.mkfs(device, "--nodesize", "4096")
     top, chance = guest.mount(device, MNT), random.Random(1)
-    with open(top / "file", "wb", buffering=0) as file:
-        for done, number in enumerate(chance.sample(range(1400), 1400)):
-            os.pwrite(file.fileno(), bytes([number % 255 + 1]) * 4 * K, number * 8 * K)
-            if done % 32 == 31:
-                os.sync()
+    for name, order in (("random", chance.sample(range(1400), 1400)), ("ordered", range(1400))):
+        with open(top / name, "wb", buffering=0) as file:
+            for done, number in enumerate(order):
+                os.pwrite(file.fileno(), bytes([number % 255 + 1]) * 4 * K, number * 8 * K)
+                if done % 32 == 31:
+                    os.sync()
     guest.umount(MNT)
     found = []
-    for window in ("0", "128"):
+    for name, window in (("random", "0"), ("random", "128"), ("ordered", "0"), ("ordered", "64")):
         top = guest.mount(device, MNT, "ro")
         change({"window_kb": window})
-        with open(top / "file", "rb") as file, counted() as grown:
+        with open(top / name, "rb") as file, counted() as grown:
             count, _ = guest.fiemap_call(file, 0, 12 << 20, 2000)
         found.append((count, grown["tree_planned_kb"], grown["tree_wasted_kb"]))
         guest.umount(MNT)
@@ -504,8 +507,10 @@ def small_files(disk):
     Path("/proc/sys/kernel/sched_schedstats").write_text("1")
     make_small_files(disk)
 
-    def read(names, flags=0, advice=os.POSIX_FADV_NORMAL, offset=0, length=8 * K, kib=None, unwaited=(), earlier=40):
-        """Read files, `earlier` other ones first. Return the names of others in the page cache."""
+    def read(names, flags=0, advice=os.POSIX_FADV_NORMAL, offset=0, length=8 * K, kib=None, unwaited=(), evicted=(), earlier=40):
+        """Read files, `earlier` other ones first. After a read of a key of `evicted`, evict its value. Return the names of others in the page
+        cache.
+        """
         top = guest.mount(disk, MNT, "ro")
         for number in range(earlier):
             (top / f"last/{number:02}").read_bytes()
@@ -523,6 +528,10 @@ def small_files(disk):
             with contextlib.suppress(BlockingIOError):
                 os.preadv(file, [mmap.mmap(-1, length)], offset, os.RWF_NOWAIT if name in unwaited else 0)
             os.close(file)
+            if name in evicted:
+                time.sleep(0.2)
+                with open(top / evicted[name], "rb") as ahead:
+                    os.posix_fadvise(ahead.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         found = [name for path in sorted(top.glob("*/*")) if path.is_file() and not path.is_symlink() and path.parent.name != "last"
                  and (name := str(path.relative_to(top))) not in names and cached_pages(path)]
         guest.umount(MNT)
@@ -537,7 +546,8 @@ def small_files(disk):
     found = {order: read(names) for order, names in orders.items()}
     found |= {"direct": read(flat(0, 1), os.O_DIRECT), "random": read(flat(0, 1), advice=os.POSIX_FADV_RANDOM),
               "middle": read(flat(0, 1), offset=4 * K), "off": read(flat(0, 1), kib=0), "limit": read(flat(0, 1), kib=64),
-              "first": read(flat(*range(12)), earlier=0),
+              "first": read(flat(*range(12)), earlier=0), "debt": read(flat(0, 1, 600, 601, 602, 603), kib=4, earlier=0),
+              "evicted": read(flat(0, 1, 2, 2, 3), evicted={"flat/0001": "flat/0002"}, earlier=0),
               "beginnings": read(flat(*range(100)), length=4 * K), "without waiting": read(flat(0, 1, 10), unwaited=flat(10))}
     names = {"newer": read([f"a/{name}" for name in "01"]), "kinds": read([f"kinds/{name}" for name in "01"])}
     top = guest.mount(guest.delayed(disk, 10), MNT, "ro")

@@ -345,9 +345,11 @@ def test_reads_of_small_files_that_follow_each_other_read_ahead(flavour):
     # The 38 files that were read ahead before added 4 KiB each, and the second of two reads adds 2 KiB: 154 KiB are 20 files. A read of the
     # 11th of these, when 11 files have added 12 KiB each, reads 16 more. Without files before, ten reads of what is ahead have added 120 KiB
     # at last. Reads of each second or fourth file waste so much that they soon have little more than the quarter.
-    assert [order for order in ahead if not ahead[order]] == ["one", "far", "backwards", "direct", "random", "middle", "off"]
+    assert [order for order in ahead if not ahead[order]] == ["one", "far", "backwards", "direct", "random", "middle", "off", "evicted"]
     counts = {order: found["ahead"][order].get("flat", 0) for order in ahead}
     assert [counts[order] for order in ("two", "thirteen", "first", "limit", "without waiting")] == [20, 25, 4, 8, 19]
+    # With 4 KiB of read_ahead_kb, the first file in vain costs no more than these: three more reads add 6 KiB, and allow another file.
+    assert counts["debt"] == 2
     assert 10 <= counts["edge"] <= 20 and ahead["turns"] == {"even"}
     assert counts["beginnings"] <= 4
     assert 130 < counts["second"] < 200 and 60 < counts["fourth"] < 110
@@ -405,17 +407,19 @@ def test_fiemap_reads_ahead_no_more_than_it_needs():
     few, many, rest, small = json.loads(vm("um-rust", LIMITS, "calls", "/dev/ubdb", disks=[image(4096)]))
     print(few, many, rest, small)
     assert (few[0], many[0], rest[0], small[0]) == (31, 32, 75, 75)
-    # A call for fewer than 32 extents reads the backrefs of those only. A window of 64 KiB allows 16 leaves of the extent tree.
+    # A call for fewer than 32 extents reads the backrefs of those only. A window of 64 KiB allows 16 leaves of the extent tree for a batch.
     assert 50 < few[1] < 150 and many[1] > 200 and rest[1] > 200 and small[1] <= 80
 
 
 def test_leaves_in_memory_are_not_counted_as_read():
     disk = blank("scattered", 1 << 30)
-    unlimited, limited = json.loads(vm("um-rust", LIMITS, "scattered", "/dev/ubdb", disks=[disk]))
-    print(unlimited, limited)
+    unlimited, limited, ordered, by_batches = json.loads(vm("um-rust", LIMITS, "scattered", "/dev/ubdb", disks=[disk]))
+    print(unlimited, limited, ordered, by_batches)
     disk.unlink()
     # 1,400 extents of a file are in at most 32 leaves of the extent tree, to which fiemap returns in random order.
     assert limited == unlimited and limited[0] == 1400 and limited[1] > 200 and limited[2] == 0
+    # For each batch of leaves of the file, fiemap may read as many leaves of the extent tree as a window has.
+    assert by_batches == ordered and ordered[0] == 1400 and ordered[1] > 200 and ordered[2] == 0
 
 
 def test_special_extents_are_read_once():

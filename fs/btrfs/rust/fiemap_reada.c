@@ -23,11 +23,8 @@
 /* FILE_EXTENT_SIZE in leaf_reada/extents.rs. */
 static_assert(sizeof(struct btrfs_item) + sizeof(struct btrfs_file_extent_item) == 25 + 53);
 
-/* Smaller files have too few extents: planning takes longer than it saves. */
+/* Smaller files have few extents, and planning takes 6% of a call. */
 #define READA_FIEMAP_MIN_SIZE	SZ_128K
-
-/* Leaves of the extent tree to read ahead in one call: extents may be scattered over many. */
-#define READA_BACKREF_LEAVES	256
 
 /*
  * Initialize the readahead of a fiemap call from @start to @end, in bytes, for up to @extents_max
@@ -62,8 +59,9 @@ void btrfs_fiemap_reada_init(struct btrfs_fiemap_reada *reada, struct btrfs_inod
 		return;
 	reada->inode = inode;
 	btrfs_reada_join(&fs_info->reada_tree);
-	reada->backref_leaves = min_t(u64, READA_BACKREF_LEAVES,
-				      btrfs_rust_window(&disk) >> fs_info->nodesize_bits);
+	/* Extents may be scattered over many leaves, more than a window of a rotational disk has. */
+	reada->max_backref_leaves = min_t(u64, btrfs_rust_window(&disk),
+					  (u64)disk.readahead << 10) >> fs_info->nodesize_bits;
 	/* The next calls of a series find these leaves cached, and do not read ahead for them. */
 	reada->extents = extents_max < BTRFS_RUST_SERIES_EXTENTS ? extents_max : U32_MAX;
 	if (extents_max && !btrfs_fs_incompat(fs_info, EXTENT_TREE_V2))
@@ -225,6 +223,7 @@ void btrfs_fiemap_reada_advance(struct btrfs_fiemap_reada *reada, u64 offset)
 
 		if (!reada->extent_root)
 			continue;
+		reada->backref_leaves = reada->max_backref_leaves;
 		for (u32 i = 0; i < submitted && reada->backref_leaves; i++) {
 			if (fatal_signal_pending(current) ||
 			    !follow_leaf(reada, &batch.leaves[i], root_gen))

@@ -54,6 +54,9 @@ u64 btrfs_rust_node_blockptr(const struct extent_buffer *node, u32 slot)
 	return slot_is_valid(node, slot) ? btrfs_node_blockptr(node, slot) : 0;
 }
 
+/* KEY_PTR_SIZE in leaf_reada.rs. */
+static_assert(sizeof(struct btrfs_key_ptr) == 33);
+
 /* Copy up to @count key pointers, from @slot on. */
 void btrfs_rust_node_ptrs(const struct extent_buffer *node, u32 slot,
 			  struct btrfs_rust_key_ptr *ptrs, size_t count)

@@ -93,8 +93,10 @@ struct btrfs_fiemap_reada {
 	/* The file range of the call, in bytes. */
 	u64 start;
 	u64 end;
-	/* Remaining extents to look up, and remaining leaves of the extent tree to read ahead. */
+	/* Remaining extents to look up. */
 	u32 extents;
+	/* Leaves of the extent tree to read ahead for each batch, and those that remain. */
+	u32 max_backref_leaves;
 	u32 backref_leaves;
 	/* The bytes of this reader in fs_info->reada_tree. */
 	u64 held;

@@ -53,11 +53,12 @@ pub(crate) use extents::{
     SERIES_EXTENTS, //
 };
 
-/// Number of leaves to submit at a time: submission may block when the device queue is full.
+/// Number of leaves to submit, or to scan for file data, at a time: submission may block when the
+/// device queue is full.
 pub(crate) const CHUNK: usize = 64;
 
-/// Number of leaves below a level 1 node, a low estimate.
-const LEAVES_PER_NODE: usize = 128;
+/// Size of `struct btrfs_key_ptr`, in bytes.
+const KEY_PTR_SIZE: u32 = 33;
 
 /// State of the readahead of one walk, comparison or fiemap call.
 pub(crate) struct LeafReada {
@@ -297,7 +298,9 @@ impl LeafReada {
         right: &mut Cursor<'_, T>,
         batch: usize,
     ) -> Result<(), Option<Key>> {
-        let ahead = 1 + batch / LEAVES_PER_NODE;
+        // A low estimate: nodes that are a quarter full.
+        let per_node = self.disk.nodesize / 4 / KEY_PTR_SIZE;
+        let ahead = 1 + batch / per_node.max(1) as usize;
         let (mut reads, mut passed) = (0, 0);
         while reads + passed < MAX_STEPS {
             let found = self.leaves.len();

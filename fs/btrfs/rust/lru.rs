@@ -11,6 +11,7 @@ use kernel::{
         AllocError,
         Flags, //
     },
+    page::PAGE_SIZE,
     prelude::*, //
 };
 
@@ -19,8 +20,8 @@ use crate::hash::hash_64;
 /// End of a list, in place of an index.
 const NIL: u32 = u32::MAX;
 
-/// Number of entries in the first allocation: 4 KiB without values.
-const MIN_CAPACITY: usize = 128;
+/// Number of entries in the first allocation: a page without values.
+const MIN_CAPACITY: usize = (PAGE_SIZE / size_of::<Entry<()>>()).next_power_of_two();
 
 /// The key of an entry: `key` and `gen` of `struct btrfs_lru_cache_entry`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,10 @@
 
 use core::ops::Range;
 
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sizes::SZ_1K, //
+};
 
 use super::LeafReada;
 use crate::{
@@ -13,9 +16,8 @@ use crate::{
 };
 
 /// A fiemap that starts past offset 0 and asks for at least this many extents is probably one of a
-/// series: leaves are read ahead for [`SERIES_AHEAD`] extents.
+/// series: at least as many leaves are read ahead as the readahead of the filesystem has.
 pub(crate) const SERIES_EXTENTS: u32 = 32;
-pub(super) const SERIES_AHEAD: u32 = 8192;
 
 /// Size of a file extent item in a leaf, in bytes: `struct btrfs_item` and
 /// `struct btrfs_file_extent_item`.
@@ -39,11 +41,15 @@ impl LeafReada {
     /// As for [`LeafReada::new`].
     pub(crate) fn for_extents(disk: Disk, extents: FileExtents) -> Result<Self> {
         let is_series = !extents.is_first && extents.wanted >= SERIES_EXTENTS;
-        let least = if is_series { SERIES_AHEAD } else { 0 };
+        let least = if is_series {
+            disk.nodes((disk.readahead as u64).saturating_mul(SZ_1K as u64))
+        } else {
+            0
+        };
         // Assume half full leaves: a split leaves them half full, and random writes do not fill
         // them much further.
         let per_leaf = (disk.nodesize / 2 / FILE_EXTENT_SIZE).max(1);
-        let leaves = u64::from(extents.wanted.max(least).div_ceil(per_leaf));
+        let leaves = u64::from(extents.wanted.div_ceil(per_leaf)).max(least as u64);
         let bytes = leaves.saturating_mul(u64::from(disk.nodesize));
         let mut reada = Self::with_max_batch(disk, disk.max_batch().min(bytes))?;
         reada.next = reada.next.map(|_| extents.range.start);

@@ -294,17 +294,17 @@ mod suite {
     #[test]
     fn fiemap_range_limits_the_readahead() -> Result {
         let leaves = array((0..1000).map(|number| (number * 10, number)))?;
-        let parents = parents(&leaves, 30, 0)?;
-        let (tree, none) = (tree(&leaves, &parents, 30), tree(&NONE, &NONE, 1));
+        let parents = parents(&leaves, 100, 0)?;
+        let (tree, none) = (tree(&leaves, &parents, 100), tree(&NONE, &NONE, 1));
         // Range of keys, extents wanted, whether the call starts at offset 0, leaves read.
         let cases = [
             (15..1001, 10000, true, 1..9),
             (15..31, 10000, true, 1..4),
             (15..9999, 420, true, 1..5),
-            (15..9999, 420, false, 1..80),
+            (15..9999, 420, false, 1..129),
             (300..9999, 1, false, 30..31),
             (300..9999, 31, false, 30..31),
-            (300..9999, 32, false, 30..109),
+            (300..9999, 32, false, 30..158),
             (10000..10001, 1, false, 999..1000),
         ];
         for (range, wanted, is_first, expected) in cases {
@@ -331,6 +331,35 @@ mod suite {
             sizes.push(walk.leaves.len(), GFP_KERNEL)?;
         }
         assert_eq!(&sizes[..], &[8, 16, 32, 40]);
+        Ok(())
+    }
+
+    #[test]
+    fn series_of_fiemaps_reads_at_least_what_the_filesystem_reads_ahead() -> Result {
+        let leaves = array((0..1000).map(|number| (number * 10, number)))?;
+        let (tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
+        // Rotational, readahead in KiB, extents wanted, leaves read. 105 extents fit into half a leaf.
+        let cases = [
+            (false, 4 << 10, 32, 256),
+            (true, 4 << 10, 32, 256),
+            (false, 1 << 10, 32, 64),
+            (true, 1 << 10, 10_500, 100),
+        ];
+        for (rotating, readahead, wanted, leaves) in cases {
+            let disk = Disk {
+                rotating,
+                readahead,
+                ..DISK
+            };
+            let mut walk = for_extents(disk, key(5)..Key::MAX, wanted, false)?;
+            let mut read = 0;
+            while advance(&mut walk, key(u64::MAX - 1)) {
+                let mark = walk.mark;
+                plan(&mut walk, &tree, &none, mark, ALONE);
+                read += walk.leaves.len();
+            }
+            assert_eq!(read, leaves);
+        }
         Ok(())
     }
 
