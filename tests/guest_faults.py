@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Send, map and walk in a guest while allocations, searches or reads fail, and end sends early: guest_faults.py JOB DEVICE..."""
 
+import collections
 import contextlib
 import errno
 import fcntl
@@ -137,23 +138,14 @@ def faults(device, turns):
             table(f"linear {device} 0")
 
     @contextlib.contextmanager
-    def failures(kind, one_in):
-        (FAULTS / kind / "interval").write_text(str(one_in))
-        (FAULTS / kind / "probability").write_text("100")
+    def failures(kind, interval, space=0, times=-1):
+        for name, value in (("interval", interval), ("space", space), ("times", times), ("probability", 100)):
+            (FAULTS / kind / name).write_text(str(value))
         try:
             with failing("make-it-fail", 1):
                 yield
         finally:
             (FAULTS / kind / "probability").write_text("0")
-
-    @contextlib.contextmanager
-    def failing_search(number):
-        for name, value in (("interval", 1), ("space", number), ("times", 1), ("probability", 100)):
-            (FAULTS / "fail_function" / name).write_text(str(value))
-        try:
-            yield
-        finally:
-            (FAULTS / "fail_function/probability").write_text("0")
 
     def fault(kind, allocations):
         if kind == "one allocation":
@@ -161,6 +153,21 @@ def faults(device, turns):
         if kind == "disk":
             return bad_reads(chance.choice((10, 100, 1000, 10_000)))
         return failures(kind, chance.choice((10, 100, 1000, 10_000) if kind == "fail_function" else (100, 1000, 10_000, 100_000)))
+
+    def outcome(number, around):
+        guest.drop_caches()
+        try:
+            if jobs[number](around=around) == wanted[number]:
+                return "the same"
+        except OSError as error:
+            return errno.errorcode[error.errno]
+        if number < sends:
+            found, found_utimes = commands()
+            jobs[number]()
+            right, right_utimes = commands()
+            if found == right and found_utimes >= right_utimes:
+                return "other utimes"
+        return "another"
 
     guest.run("dmsetup", "create", "faulty", "--noudevsync", "--readonly", "--table", f"0 {size} linear {device} 0")
     guest.run("dmsetup", "mknodes")
@@ -175,30 +182,14 @@ def faults(device, turns):
     jobs += [functools.partial(walk_directly, top / name) for name in ("small1", "data1")]
     wanted = [job() for job in jobs]
     counts = [count_allocations(job) for job in jobs] if "one allocation" in kinds else []
-    chance, outcomes = random.Random(6), {}
+    chance, outcomes = random.Random(6), collections.Counter()
     for _ in range(int(turns)):
         number, kind = chance.randrange(len(jobs)), chance.choice(kinds)
-        guest.drop_caches()
-        try:
-            around = fault(kind, counts[number] if counts else 0)
-            outcome = "the same" if jobs[number](around=around) == wanted[number] else "another"
-        except OSError as error:
-            outcome = errno.errorcode[error.errno]
-        if outcome == "another" and number < sends:
-            found, found_utimes = commands()
-            jobs[number]()
-            right, right_utimes = commands()
-            outcome = "other utimes" if found == right and found_utimes >= right_utimes else outcome
-        outcomes[f"{kind}: {outcome}"] = outcomes.get(f"{kind}: {outcome}", 0) + 1
+        outcomes[f"{kind}: {outcome(number, fault(kind, counts[number] if counts else 0))}"] += 1
     if "fail_function" in kinds:
         # Each of these searches fails once: those of some files, and of each command for them.
-        for number in range(1, SEARCHES + 1):
-            try:
-                jobs[0](around=failing_search(number))
-                outcome = "the same"
-            except OSError as error:
-                outcome = errno.errorcode[error.errno]
-            outcomes[f"search: {outcome}"] = outcomes.get(f"search: {outcome}", 0) + 1
+        for search in range(1, SEARCHES + 1):
+            outcomes[f"search: {outcome(0, failures('fail_function', 1, search, 1))}"] += 1
     print(json.dumps(outcomes))
     guest.umount(MNT)
 
