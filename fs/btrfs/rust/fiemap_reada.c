@@ -59,7 +59,7 @@ void btrfs_fiemap_reada_init(struct btrfs_fiemap_reada *reada, struct btrfs_inod
 		return;
 	reada->inode = inode;
 	btrfs_reada_join(&fs_info->reada_tree);
-	/* Extents may be scattered over many leaves, more than a window of a rotational disk has. */
+	/* Extents may be scattered. A window of a rotational disk would be too much. */
 	reada->max_backref_leaves = min_t(u64, btrfs_rust_window(&disk),
 					  (u64)disk.readahead << 10) >> fs_info->nodesize_bits;
 	/* The next calls of a series find these leaves cached, and do not read ahead for them. */

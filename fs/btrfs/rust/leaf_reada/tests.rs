@@ -338,7 +338,8 @@ mod suite {
     fn series_of_fiemaps_reads_at_least_what_the_filesystem_reads_ahead() -> Result {
         let leaves = array((0..1000).map(|number| (number * 10, number)))?;
         let (tree, none) = (tree(&leaves, &NONE, 1), tree(&NONE, &NONE, 1));
-        // Rotational, readahead in KiB, extents wanted, leaves read. 105 extents fit into half a leaf.
+        // Rotational, readahead in KiB, extents wanted, leaves read.
+        // 105 extents fit into half a leaf.
         let cases = [
             (false, 4 << 10, 32, 256),
             (true, 4 << 10, 32, 256),
