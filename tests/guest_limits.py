@@ -322,8 +322,9 @@ def calls(device):
 
 
 def scattered(device):
-    """Count the readahead of a fiemap whose extents are in random order in the extent tree, without a limit and with 32 leaves; and of one
-    whose extents are in the order of the file, without a limit and with 16 leaves.
+    """Count the readahead of a fiemap whose extents are in random order in the extent tree, without a limit and with 32 leaves;
+    of one whose extents are in the order of the file, without a limit and with 16 leaves; and of the first on a rotational disk with
+    read_ahead_kb for four leaves.
     """
     guest.mkfs(device, "--nodesize", "4096")
     top, chance = guest.mount(device, MNT), random.Random(1)
@@ -335,9 +336,13 @@ def scattered(device):
                     os.sync()
     guest.umount(MNT)
     found = []
-    for name, window in (("random", "0"), ("random", "128"), ("ordered", "0"), ("ordered", "64")):
+    for name, window, kib in (("random", "0", None), ("random", "128", None), ("ordered", "0", None), ("ordered", "64", None),
+                              ("random", "0", 16)):
+        guest.set_rotational(device, int(kib is not None))
         top = guest.mount(device, MNT, "ro")
         change({"window_kb": window})
+        if kib is not None:
+            set_read_ahead(kib)
         with open(top / name, "rb") as file, counted() as grown:
             count, _ = guest.fiemap_call(file, 0, 12 << 20, 2000)
         found.append((count, grown["tree_planned_kb"], grown["tree_wasted_kb"]))

@@ -413,13 +413,15 @@ def test_fiemap_reads_ahead_no_more_than_it_needs():
 
 def test_leaves_in_memory_are_not_counted_as_read():
     disk = blank("scattered", 1 << 30)
-    unlimited, limited, ordered, by_batches = json.loads(vm("um-rust", LIMITS, "scattered", "/dev/ubdb", disks=[disk]))
-    print(unlimited, limited, ordered, by_batches)
+    unlimited, limited, ordered, by_batches, rotational = json.loads(vm("um-rust", LIMITS, "scattered", "/dev/ubdb", disks=[disk]))
+    print(unlimited, limited, ordered, by_batches, rotational)
     disk.unlink()
     # 1,400 extents of a file are in at most 32 leaves of the extent tree, to which fiemap returns in random order.
     assert limited == unlimited and limited[0] == 1400 and limited[1] > 200 and limited[2] == 0
     # For each batch of leaves of the file, fiemap may read as many leaves of the extent tree as a window has.
     assert by_batches == ordered and ordered[0] == 1400 and ordered[1] > 200 and ordered[2] == 0
+    # But not the 256 of a window of a rotational disk: there are four for each of one or two batches.
+    assert rotational[0] == 1400 and unlimited[1] - rotational[1] >= 8 * 4 and rotational[2] == 0
 
 
 def test_special_extents_are_read_once():

@@ -31,7 +31,7 @@ use kernel::{
 };
 
 use crate::{
-    leaf_reada::CHUNK,
+    leaf_reada,
     sort::sort_by_key,
     tree::{
         Cursor,
@@ -60,6 +60,9 @@ pub(crate) use queue::{
     MAX_INODES, //
 };
 use recent::Recent;
+
+/// Limit for one batch: leaves to scan, as many as are submitted at a time.
+const MAX_LEAVES: usize = leaf_reada::CHUNK;
 
 /// Maximum size of a compressed extent on disk, in bytes; `BTRFS_MAX_COMPRESSED`.
 const MAX_COMPRESSED: u64 = SZ_128K as u64;
@@ -290,7 +293,7 @@ impl DataReada {
         }
         self.is_short = false;
         let mut steps = MAX_STEPS;
-        for leaves in 0..CHUNK {
+        for leaves in 0..MAX_LEAVES {
             let (leaf, first) = match self.next_leaf(&mut cursor, from, leaves > 0, &mut steps) {
                 Ok(found) => found,
                 Err(next) => return next,
@@ -299,7 +302,7 @@ impl DataReada {
                 return next;
             }
             // Plan again halfway through these leaves.
-            if leaves + 1 == CHUNK / 2 {
+            if leaves + 1 == MAX_LEAVES / 2 {
                 self.mark = first;
             }
             cursor.advance();

@@ -23,7 +23,7 @@
 /* FILE_EXTENT_SIZE in leaf_reada/extents.rs. */
 static_assert(sizeof(struct btrfs_item) + sizeof(struct btrfs_file_extent_item) == 25 + 53);
 
-/* Smaller files have few extents, and planning takes 6% of a call. */
+/* Smaller files have few extents, and planning takes 6% of a call with all leaves in memory. */
 #define READA_FIEMAP_MIN_SIZE	SZ_128K
 
 /*
@@ -59,7 +59,7 @@ void btrfs_fiemap_reada_init(struct btrfs_fiemap_reada *reada, struct btrfs_inod
 		return;
 	reada->inode = inode;
 	btrfs_reada_join(&fs_info->reada_tree);
-	/* Extents may be scattered. A window of a rotational disk would be too much. */
+	/* Extents may be scattered: a window of a rotational disk would be too much. */
 	reada->max_backref_leaves = min_t(u64, btrfs_rust_window(&disk),
 					  (u64)disk.readahead << 10) >> fs_info->nodesize_bits;
 	/* The next calls of a series find these leaves cached, and do not read ahead for them. */

@@ -53,8 +53,7 @@ pub(crate) use extents::{
     SERIES_EXTENTS, //
 };
 
-/// Number of leaves to submit, or to scan for file data, at a time: submission may block when the
-/// device queue is full.
+/// Number of leaves to submit at a time: submission may block when the device queue is full.
 pub(crate) const CHUNK: usize = 64;
 
 /// Size of `struct btrfs_key_ptr`, in bytes.

@@ -428,7 +428,7 @@ mod suite {
         let tree = Array::new(&items, 100);
         let mut walk = DataReada::new(DISK, 1, Data::Plain)?;
         plan(&mut walk, &&tree, items[0].0, ALONE);
-        assert_eq!(tree.read.get(), CHUNK as u32);
+        assert_eq!(tree.read.get(), MAX_LEAVES as u32);
         assert!(!walk.advance(items[3099].0, true));
         assert!(walk.advance(items[3100].0, true));
         assert_eq!(send(&mut walk, &tree)?.len(), 0);
