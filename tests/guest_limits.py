@@ -519,12 +519,12 @@ def small_files(disk):
         top = guest.mount(disk, MNT, "ro")
         for number in range(earlier):
             (top / f"last/{number:02}").read_bytes()
-        if kib is not None:
-            set_read_ahead(kib)
         for name in names:
             os.lstat(top / name)
         # The leaves that these lookups read ahead arrive meanwhile.
         time.sleep(0.2)
+        if kib is not None:
+            set_read_ahead(kib)
         for name in names:
             file = os.open(top / name, os.O_RDONLY | flags)
             os.posix_fadvise(file, 0, 0, advice)
