@@ -324,7 +324,7 @@ def calls(device):
 def scattered(device):
     """Count the readahead of a fiemap whose extents are in random order in the extent tree, without a limit and with 32 leaves;
     of one whose extents are in the order of the file, without a limit and with 16 leaves; and of the first on a rotational disk with
-    read_ahead_kb for four leaves.
+    read_ahead_kb for four leaves; and of calls that find the leaves of the file in memory.
     """
     guest.mkfs(device, "--nodesize", "4096")
     top, chance = guest.mount(device, MNT), random.Random(1)
@@ -346,6 +346,17 @@ def scattered(device):
         with open(top / name, "rb") as file, counted() as grown:
             count, _ = guest.fiemap_call(file, 0, 12 << 20, 2000)
         found.append((count, grown["tree_planned_kb"], grown["tree_wasted_kb"]))
+        guest.umount(MNT)
+    # The leaves of the file are in memory, as after a call that only counts extents.
+    for window, ranges in (("0", [(0, 31), (0, 2000), (0, 2000)]), ("4", [(0, 2000)]), ("0", [(0, 31), (31, 31), (62, 31), (20, 60)])):
+        top = guest.mount(device, MNT, "ro")
+        change({"window_kb": window})
+        with open(top / "ordered", "rb") as file:
+            guest.fiemap_call(file, 0, 12 << 20, 0)
+            for start, most in ranges:
+                with counted() as grown:
+                    count, _ = guest.fiemap_call(file, start * 8 * K, 12 << 20, most)
+                found.append((count, grown["tree_planned_kb"], grown["tree_wasted_kb"]))
         guest.umount(MNT)
     print(json.dumps(found))
 

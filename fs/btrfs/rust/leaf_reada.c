@@ -50,23 +50,34 @@ bool btrfs_reada_leaf(struct btrfs_root *root, const struct btrfs_rust_leaf *lea
 }
 
 /*
- * Find the leaf of @key, and start reading it unless it is cached or being read. @budget is the
- * number of leaves that may still be read; it becomes 0 on errors. The caller holds
- * commit_root_sem.
+ * Find the leaf of @key. Returns whether it is found, is not that of the last lookup, and is
+ * neither cached nor being read. The caller holds commit_root_sem.
+ */
+bool btrfs_reada_is_missing(struct btrfs_rust_last_leaf *last, struct btrfs_root *root,
+			    const struct btrfs_rust_key *key, struct btrfs_rust_leaf *leaf)
+{
+	struct extent_buffer *eb;
+
+	if (!btrfs_rust_find_leaf(last, root, key, leaf))
+		return false;
+	eb = find_extent_buffer(root->fs_info, leaf->ptr.blockptr);
+	if (!eb)
+		return true;
+	free_extent_buffer(eb);
+	return false;
+}
+
+/*
+ * Start reading the leaf of @key if it is missing. @budget is the number of leaves that may still
+ * be read; it becomes 0 on errors. The caller holds commit_root_sem.
  */
 void btrfs_reada_find_leaf(struct btrfs_rust_last_leaf *last, struct btrfs_root *root,
 			   const struct btrfs_rust_key *key, u32 *budget)
 {
 	struct btrfs_rust_leaf leaf;
-	struct extent_buffer *eb;
 
-	if (!*budget || !btrfs_rust_find_leaf(last, root, key, &leaf))
+	if (!*budget || !btrfs_reada_is_missing(last, root, key, &leaf))
 		return;
-	eb = find_extent_buffer(root->fs_info, leaf.ptr.blockptr);
-	if (eb) {
-		free_extent_buffer(eb);
-		return;
-	}
 	btrfs_reada_planned(root, 0, root->fs_info->nodesize);
 	if (btrfs_reada_leaf(root, &leaf, 0))
 		(*budget)--;

@@ -12,6 +12,7 @@
 struct btrfs_fs_info;
 struct btrfs_inode;
 struct btrfs_key;
+struct btrfs_path;
 struct btrfs_reada_total;
 struct btrfs_root;
 struct cgroup_subsys_state;
@@ -62,6 +63,8 @@ static inline struct btrfs_rust_key btrfs_reada_backrefs(u64 bytenr)
 
 struct btrfs_rust_disk btrfs_reada_disk(const struct btrfs_fs_info *fs_info);
 bool btrfs_reada_leaf(struct btrfs_root *root, const struct btrfs_rust_leaf *leaf, u16 ioprio);
+bool btrfs_reada_is_missing(struct btrfs_rust_last_leaf *last, struct btrfs_root *root,
+			    const struct btrfs_rust_key *key, struct btrfs_rust_leaf *leaf);
 void btrfs_reada_find_leaf(struct btrfs_rust_last_leaf *last, struct btrfs_root *root,
 			   const struct btrfs_rust_key *key, u32 *budget);
 void btrfs_reada_count_batch(const struct btrfs_root *root, const struct btrfs_rust_leaves *batch);
@@ -87,15 +90,19 @@ struct btrfs_fiemap_reada {
 	struct btrfs_rust_leaf_reada plan;
 	/* NULL if the readahead is off. */
 	struct btrfs_inode *inode;
-	/* NULL if fiemap does not look up the sharedness of extents. */
+	/* NULL if no leaves of the extent tree are read ahead. */
 	struct btrfs_root *extent_root;
 	struct btrfs_rust_last_leaf last_backref;
 	/* The file range of the call, in bytes. */
 	u64 start;
 	u64 end;
-	/* Remaining extents to look up. */
+	/* The file offset of the next extent to read ahead for, in bytes. */
+	u64 next;
+	/* The call is for many extents: it looks for missing leaves of the extent tree. */
+	bool probes;
+	/* Remaining extents to read ahead for. */
 	u32 extents;
-	/* Leaves of the extent tree to read ahead for each batch, and those that remain. */
+	/* Leaves of the extent tree to read ahead at a time, and those that remain. */
 	u32 max_backref_leaves;
 	u32 backref_leaves;
 	/* The bytes of this reader in fs_info->reada_tree. */
@@ -106,6 +113,7 @@ void btrfs_fiemap_reada_init(struct btrfs_fiemap_reada *reada, struct btrfs_inod
 			     u64 start, u64 end, u32 extents_max);
 void btrfs_fiemap_reada_end(struct btrfs_fiemap_reada *reada);
 void btrfs_fiemap_reada_advance(struct btrfs_fiemap_reada *reada, u64 offset);
+void btrfs_fiemap_reada_backrefs(struct btrfs_fiemap_reada *reada, const struct btrfs_path *path);
 
 #else
 
@@ -146,6 +154,11 @@ static inline void btrfs_fiemap_reada_end(struct btrfs_fiemap_reada *reada)
 }
 
 static inline void btrfs_fiemap_reada_advance(struct btrfs_fiemap_reada *reada, u64 offset)
+{
+}
+
+static inline void btrfs_fiemap_reada_backrefs(struct btrfs_fiemap_reada *reada,
+					       const struct btrfs_path *path)
 {
 }
 
