@@ -408,8 +408,8 @@ def test_fiemap_reads_ahead_no_more_than_it_needs():
     print(few, many, rest, small)
     assert (few[0], many[0], rest[0], small[0]) == (31, 32, 75, 75)
     # A call for fewer than 32 extents reads the backrefs of those only. A window of 64 KiB allows 16 leaves of the extent tree at a time: the 75
-    # extents are in two leaves of the file.
-    assert 50 < few[1] < 150 and many[1] > 200 and rest[1] > 200 and 80 < small[1] < 150
+    # extents are in two or three leaves of the file.
+    assert 50 < few[1] < 150 and many[1] > 200 and rest[1] > 200 and 80 < small[1] < rest[1] - 30
 
 
 def test_leaves_in_memory_are_not_counted_as_read():
